@@ -414,6 +414,16 @@ class Report:
         found = self.db.execute("SELECT executor FROM attempts WHERE id = ?", (attempt,)).fetchone()
         return "" if found is None else str(found[0])
 
+    def has_ended(self, message_id: str) -> bool:
+        """Whether the work that this message brought is over, and nothing that it ordered is left to do."""
+        rows = self.db.execute(
+            "SELECT 1 FROM messages m JOIN tasks t ON t.id = m.task WHERE m.message_id = ? AND m.direction = 'in'"
+            " AND t.phase IN (SELECT value FROM json_each(?))"
+            " AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.task = t.id AND o.state = 'pending')",
+            (message_id, json.dumps(sorted(TERMINAL))),
+        )
+        return rows.fetchone() is not None
+
     def over(self, attempts: Iterable[str]) -> set[str]:
         """Those of these attempts whose results are no longer needed."""
         rows = self.db.execute(

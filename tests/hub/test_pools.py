@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from collections import Counter
 from typing import Any
@@ -48,6 +49,13 @@ def kill(host: Host) -> None:
 def held(host: Host) -> int:
     path = host.folder / "jobs.json"
     return sum(job["stage"] == "held" for job in json.loads(path.read_text()).values()) if path.exists() else 0
+
+
+def known(host: Host) -> dict[str, Any]:
+    """The jobs of pools that a host remembers."""
+    path = host.folder / "jobs.json"
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return found
 
 
 def until_served(farm: Farm, *hosts: str) -> None:
@@ -144,3 +152,30 @@ def test_a_host_that_freezes_and_one_that_dies_cost_a_lease_and_no_second_effect
     assert again <= 8, "only what the two hosts had was begun again"
     for name in ("alpha", "delta"):
         farm[name].at_rest()
+
+
+@pytest.mark.parametrize("rewound", [False, True], ids=["lost", "rewound"])
+def test_jobs_under_way_end_although_the_server_lost_its_store(joined: Joined, *, rewound: bool) -> None:
+    farm, count = joined({"alpha": {"main": WORK}, **{name: HOLDERS[name] for name in ("beta", "gamma")}}), 10
+    main, store = farm["alpha"]["main"], farm.server.folder / "store"
+    for name in ("beta", "gamma"):
+        serves(farm[name], "rev")
+    farm.start()
+    until_served(farm, "beta", "gamma")
+    main.drop("before.md", task("before", plan=jobs(3)))
+    main.until("before")
+    farm.server.kill()
+    shutil.copytree(store, store.with_name("old"))
+    farm.server.start()
+    main.drop("go.md", task("job", plan=jobs(count)))
+    eventually(lambda: held(farm["beta"]) and held(farm["gamma"]), 60, farm.last_words)
+    farm.server.kill()
+    shutil.rmtree(store)
+    if rewound:
+        store.with_name("old").rename(store)
+    farm.server.start()
+    main.until("job", seconds=90)
+    eventually(lambda: not any(known(farm[name]) for name in ("beta", "gamma")), 40, farm.last_words)
+    replies = [row for row in main.mail() if row["sender"] in ("beta.rev", "gamma.rev")]
+    assert [row["verdict"] for row in replies] == ["accepted"] * (3 + count), "each job has one result"
+    farm.at_rest()

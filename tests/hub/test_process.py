@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.js.api import RawStreamMsg
 
 from mailboxd.hub.files.membership import Membership
 from mailboxd.hub.process.hub import Hub
-from mailboxd.hub.process.pools import Pools
+from mailboxd.hub.process.jobs_held import JobsHeld
+from mailboxd.hub.process.pool_tables import PoolTables
 from mailboxd.hub.process.receiving import Receiving
-from mailboxd.hub.wire.pools import Step
+from mailboxd.hub.wire.pools import Claim
 from mailboxd.hub.wire.sealing import seal
 from mailboxd.hub.wire.subjects import JobSubject, Subject
 from tests.hub.farm import Host
@@ -49,7 +51,7 @@ def test_a_message_that_makes_the_process_fail_is_tried_again_then_refused(
 
     async def take() -> int:
         hub = Hub.of(member, host.env)
-        failing = Failing(hub.here, hub.workspaces, hub.under_way, hub.attachments, hub.receipts)
+        failing = Failing(hub.here, hub.workspaces, hub.under_way, hub.attachments, hub.receipts, hub.jobs_given)
         message = Msg(Client(), "mb.v2.beta.mail.alpha", reply, sealed(member), {"Mailboxd-Id": "msg_1"})
         await failing._take(message, set())
         return hub.here.counts["refused"]
@@ -71,25 +73,34 @@ def test_without_a_hub_nats_is_loaded_by_no_other_command() -> None:
     assert done.returncode == 0, done.stderr
 
 
-class FailingPools(Pools):
+class FailingPools(JobsHeld):
     """It has a bug that one job finds."""
 
-    async def _take_job(self, role: str, subject: JobSubject, message: Msg) -> Step:
+    async def _take_fit(self, job: JobSubject, found: RawStreamMsg, known: Claim | None) -> bool:
         raise ZeroDivisionError
 
 
-@pytest.mark.parametrize(("deliveries", "refusals"), [(1, 0), (10, 1)])
+class Tables(PoolTables):
+    """A server that has every job."""
+
+    async def job(self, job: JobSubject) -> RawStreamMsg:
+        return RawStreamMsg(data=b"?")
+
+    async def write(self, job: JobSubject, claim: Claim, known: Claim | None) -> Claim:
+        return claim
+
+
+@pytest.mark.parametrize(("times", "refusals"), [(1, 0), (10, 1)])
 def test_a_job_that_makes_the_process_fail_is_left_to_others_then_refused(
-    tmp_path: Path, deliveries: int, refusals: int
+    tmp_path: Path, times: int, refusals: int
 ) -> None:
     host, member = founder(tmp_path)
-    reply = f"$JS.ACK.MAILBOXD2_JOBS.pool=x.{deliveries}.1.1.1700000000000000000.0"
 
     async def take() -> None:
         hub = Hub.of(member, host.env)
-        message = Msg(Client(), "mb.pool.v2.x.alpha.msg_1", reply, b"?", {})
-        parts = (hub.here, hub.workspaces, hub.presence, hub.under_way, hub.attachments, hub.receiving)
-        await FailingPools(*parts)._take("x", message)
+        failing = FailingPools(hub.here, hub.workspaces, hub.receiving, hub.jobs_given, Tables(hub.here))
+        for _ in range(times):
+            await failing._take(JobSubject("x", "alpha", "msg_1"), None)
 
     asyncio.run(take())
     assert len(host.refused()) == refusals

@@ -18,18 +18,16 @@ from mailboxd.errors import Refused
 from mailboxd.host.system import system
 from mailboxd.hub.files.membership import SERVER, Membership
 from mailboxd.hub.wire.members import Members, nkey
+from mailboxd.hub.wire.pools import rights
 from mailboxd.hub.wire.subjects import (
     CARDS,
     CLAIMS,
     FILES,
-    JOB_SUBJECTS,
     JOBS,
     POOLS,
     STREAM,
-    claims_of,
     files_of,
     incoming,
-    jobs_of,
     mail_subject,
     receipt_subject,
     talk,
@@ -95,22 +93,14 @@ def permissions(host: str, *, founder: bool) -> dict[str, dict[str, list[str]]]:
         f"{api}.CONSUMER.INFO.{STREAM}.{host}",
         f"{api}.CONSUMER.MSG.NEXT.{STREAM}.{host}",
         f"$JS.ACK.{STREAM}.{host}.>",
-        # pools: any host may serve any, and claim jobs under its own name
-        jobs_of("*", host),
-        claims_of("*", host),
-        f"{api}.STREAM.INFO.{JOBS}",
-        f"{api}.CONSUMER.CREATE.{JOBS}.*.{JOB_SUBJECTS}",
-        f"{api}.CONSUMER.INFO.{JOBS}.*",
-        f"{api}.CONSUMER.MSG.NEXT.{JOBS}.*",
-        f"$JS.ACK.{JOBS}.>",
-        f"{api}.STREAM.MSG.GET.{CLAIMS}",
+        *rights(host, ("*",)),
         files_of(sender=host),
         *(f"{api}.DIRECT.GET.{FILES}.{files_of(to)}" for to in (host, POOLS)),
     ]
     if founder:
         streams = (STREAM, JOBS, CLAIMS, FILES)
         publish += [f"{api}.STREAM.{verb}.{stream}" for verb in ("CREATE", "UPDATE") for stream in streams]
-        publish += [f"{api}.STREAM.INFO.{stream}" for stream in (CLAIMS, FILES)]
+        publish += [f"{api}.STREAM.INFO.{stream}" for stream in (FILES,)]
     heard = [f"_INBOX.{host}.>", f"{CARDS}.*", talk(host, "*")]
     return {"publish": {"allow": publish}, "subscribe": {"allow": heard}}
 

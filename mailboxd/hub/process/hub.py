@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from mailboxd.hub.files.membership import HostKeys, Membership
 from mailboxd.hub.process.attachments import Attachments
 from mailboxd.hub.process.here import ThisHost
-from mailboxd.hub.process.pools import Pools
+from mailboxd.hub.process.jobs_given import JobsGiven
+from mailboxd.hub.process.jobs_held import JobsHeld
+from mailboxd.hub.process.pool_tables import PoolTables
 from mailboxd.hub.process.presence import Presence
 from mailboxd.hub.process.receipts import Receipts
 from mailboxd.hub.process.receiving import Receiving
@@ -34,9 +36,10 @@ class Hub:
     under_way: UnderWay = field(init=False)
     attachments: Attachments = field(init=False)
     receipts: Receipts = field(init=False)
-    receiving: Receiving = field(init=False)
     presence: Presence = field(init=False)
-    pools: Pools = field(init=False)
+    jobs_given: JobsGiven = field(init=False)
+    receiving: Receiving = field(init=False)
+    jobs_held: JobsHeld = field(init=False)
     sending: Sending = field(init=False)
     talk: Talk = field(init=False)
     reporting: Reporting = field(init=False)
@@ -46,12 +49,16 @@ class Hub:
         self.under_way = UnderWay(here.clock)
         self.attachments = Attachments(here, self.under_way)
         self.receipts = Receipts(here, workspaces)
-        self.receiving = Receiving(here, workspaces, self.under_way, self.attachments, self.receipts)
-        self.presence = Presence(here, workspaces)
-        self.pools = Pools(here, workspaces, self.presence, self.under_way, self.attachments, self.receiving)
-        self.sending = Sending(here, workspaces, self.under_way, self.attachments, self.receipts, self.pools)
+        self.presence, tables = Presence(here, workspaces), PoolTables(here)
+        mail = (here, workspaces, self.under_way, self.attachments, self.receipts)
+        self.jobs_given = JobsGiven(*mail, self.presence, tables)
+        self.receiving = Receiving(*mail, self.jobs_given)
+        self.jobs_held = JobsHeld(here, workspaces, self.receiving, self.jobs_given, tables)
+        self.sending = Sending(*mail, self.jobs_given, self.jobs_held)
         self.talk = Talk(here, workspaces, self.presence)
-        self.reporting = Reporting(here, workspaces, self.under_way, self.receipts, self.presence, self.pools)
+        self.reporting = Reporting(
+            here, workspaces, self.under_way, self.receipts, self.presence, self.jobs_given, self.jobs_held
+        )
 
     @classmethod
     def of(cls, membership: Membership, environ: Mapping[str, str]) -> Hub:

@@ -20,6 +20,7 @@ from mailboxd.errors import MessageError, WorldError
 from mailboxd.hub.client.decisions import operators_name
 from mailboxd.hub.process.attachments import Attachments
 from mailboxd.hub.process.here import MOST_REFUSED, RETRY, ThisHost
+from mailboxd.hub.process.jobs_given import JobsGiven
 from mailboxd.hub.process.receipts import BATCH, Receipts, committed
 from mailboxd.hub.process.under_way import UnderWay
 from mailboxd.hub.process.workspaces import Local, Workspaces
@@ -52,6 +53,7 @@ class Receiving:
     under_way: UnderWay
     attachments: Attachments
     receipts: Receipts
+    jobs_given: JobsGiven
 
     async def receive(self) -> None:
         """Take what the server has for this host, until it has no more consumer for it."""
@@ -80,12 +82,15 @@ class Receiving:
                 raise Refusal(f"the subject {message.subject[:200]} is unknown; this mailboxd may be too old")
             if subject.kind == "receipt":
                 await self._take_receipt(subject, raw, woken)
+            elif await self._not_yet(subject, self.here.unsealed(raw)):
+                await self._leave(message)
+                return
             elif not self._take_mail(subject, message_id, self.here.unsealed(raw), woken):
                 await self._leave(message, _FETCHING)
                 return
         except (Refusal, SealError) as refusal:
             await self._refuse(subject, message, message_id, str(refusal))
-        except WorldError as error:
+        except (NatsError, WorldError) as error:
             _log.warning("mail waits at the server: %s", error)
             await self._leave(message)
             return
@@ -103,19 +108,33 @@ class Receiving:
         with suppress(NatsError):
             await message.nak(delay=seconds)
 
-    async def refuse_job(self, subject: JobSubject, message: Msg, reason: str) -> None:
-        await self._refuse(subject, message, subject.job, reason)
+    async def refuse_job(self, job: JobSubject, raw: bytes, sha256: str, reason: str) -> None:
+        """`sha256`: the digest of what cannot be opened, as its sender says."""
+        with suppress(SealError):
+            raw = self.here.unsealed(raw)
+        self._keep_refused(job.job, raw, str(job), reason)
+        if is_id(job.job) and self.here.keys(job.sender):
+            await self.receipts.send(self.receipts.make(job.job, raw, job.sender, reason, sha256[:64]))
 
-    async def _refuse(self, subject: Subject | JobSubject | None, message: Msg, message_id: str, reason: str) -> None:
+    async def _refuse(self, subject: Subject | None, message: Msg, message_id: str, reason: str) -> None:
         """Keep it, and tell the host that sent it: its receipt names the bytes, so it settles no other message."""
         raw = message.data
         with suppress(SealError):
             raw = self.here.unsealed(raw)
         self._keep_refused(message_id, raw, message.subject, reason)
-        is_told = isinstance(subject, JobSubject) or (subject is not None and subject.kind == "mail")
-        if subject is not None and is_told and is_id(message_id) and self.here.keys(subject.sender):
+        if subject is not None and subject.kind == "mail" and is_id(message_id) and self.here.keys(subject.sender):
             sha256 = (message.headers or {}).get(DIGEST, "")[:64]
             await self.receipts.send(self.receipts.make(message_id, raw, subject.sender, reason, sha256))
+
+    async def _not_yet(self, subject: Subject, raw: bytes) -> str:
+        """Why mail about a job of a pool is not taken now: its sender does not hold the job. Raises NatsError."""
+        try:
+            message = parse_message(raw, "message").message
+        except MessageError:
+            return ""  # it is refused
+        to = Address.parse(message.to or "")
+        one = self.workspaces.local.get(to.agent) if to is not None else None
+        return await self.jobs_given.not_yet(subject.sender, one, message) if one is not None else ""
 
     def _take_mail(self, subject: Subject, message_id: str, raw: bytes, woken: set[str]) -> bool:
         """Deliver it; false if its files are not here yet."""
@@ -196,6 +215,11 @@ class Receiving:
         problem = receipts.settles(receipt, subject.sender, (host, receipts.digest(pending)))
         if problem or receipt.to != self.here.settings.host:
             raise Refusal(f"a receipt for {receipt.message_id} settles nothing: {problem or 'it is for another host'}")
+        if role and isinstance(message, TaskMessage):
+            job = JobSubject(role, self.here.settings.host, receipt.message_id)
+            if why := await self.jobs_given.counts_not(subject.sender, job):
+                _log.info("a receipt of %s for %s does not count: %s", subject.sender, receipt.message_id, why)
+                return  # who holds the job sends it again
         if role and isinstance(message, TaskMessage) and not receipt.refused:
             one.spool.taken(receipt, message.attempt_id or "")
             woken.add(agent)

@@ -9,13 +9,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from mailboxd.core.times import to_text
+from mailboxd.core.vocabulary import POOL
 from mailboxd.errors import WorldError
 from mailboxd.health import Grade
 from mailboxd.hub.files.membership import STATUS
 from mailboxd.hub.files.spool import NEW, SENT
 from mailboxd.hub.files.view import HEARD, PEERS, Heard, HubInfo, PeerInfo
 from mailboxd.hub.process.here import ThisHost, logged
-from mailboxd.hub.process.pools import Pools
+from mailboxd.hub.process.jobs_given import JobsGiven
+from mailboxd.hub.process.jobs_held import JobsHeld
 from mailboxd.hub.process.presence import Presence
 from mailboxd.hub.process.receipts import Receipts
 from mailboxd.hub.process.under_way import UnderWay
@@ -35,7 +37,8 @@ class Reporting:
     under_way: UnderWay
     receipts: Receipts
     presence: Presence
-    pools: Pools
+    jobs_given: JobsGiven
+    jobs_held: JobsHeld
     _info: HubInfo | None = None
     _heard: Heard | None = None
     """The last report to the daemons."""
@@ -67,7 +70,7 @@ class Reporting:
             for host, state in self.presence.hosts.items()
             for agent, card in state.agents.items()
         }
-        info = HubInfo(self.here.settings.host, tuple(sorted(hosts)), peers, self.pools.known())
+        info = HubInfo(self.here.settings.host, tuple(sorted(hosts)), peers, self.jobs_given.known())
         signs = {host: self.presence.hosts[host].at if host in self.presence.hosts else "" for host in hosts}
         unwell = {
             f"{host}.{agent.lower()}": card.health
@@ -76,6 +79,7 @@ class Reporting:
             if card.health in (Grade.RED, Grade.OFF)
         }
         refused = {to: why for _, why, to in self.under_way.waiting.values() if to}
+        refused |= {f"{POOL}{role}": why for role, why in self.jobs_given.trouble.items()}
         heard = Heard(self.here.trouble, signs, refused, unwell)
         if (is_changed := info != self._info) or heard.is_news(self._heard):
             with logged("tell the daemons"):
@@ -114,7 +118,11 @@ class Reporting:
             },
             "foreign": self.here.foreign,
             "agents": waiting,
-            "pools": self.pools.status(),
+            "pools": {
+                "served": self.jobs_held.status(),
+                "given": self.jobs_given.status(),
+                "trouble": self.jobs_given.trouble,
+            },
             "owed": len(self.receipts.owed),
             "counts": self.here.counts,
         }

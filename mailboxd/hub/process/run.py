@@ -27,12 +27,13 @@ from mailboxd.hub.files.view import NOT_RUNNING
 from mailboxd.hub.process import attachments
 from mailboxd.hub.process.here import RETRY, reason_of
 from mailboxd.hub.process.hub import Hub
-from mailboxd.hub.process.pools import RENEWAL, streams
+from mailboxd.hub.process.pool_tables import streams
 from mailboxd.hub.process.probe import NOBODY
 from mailboxd.hub.process.receipts import BATCH
 from mailboxd.hub.wire import subjects
 from mailboxd.hub.wire.cards import CARD_SECONDS
 from mailboxd.hub.wire.members import nkey_seed
+from mailboxd.hub.wire.pools import RENEWAL
 from mailboxd.mailbox.files import world_errors
 
 PER_SUBJECT = 1_000
@@ -94,7 +95,6 @@ async def _prepare(hub: Hub, js: JetStreamContext) -> None:
                 await js.add_stream(wanted)
             except BadRequestError:  # it is there, with other settings
                 await js.update_stream(wanted)
-    await hub.pools.prepare()
     found = await js.add_consumer(subjects.STREAM, consumer_of(hub.here.settings.host))
     waiting = (found.num_pending or 0) + (found.num_ack_pending or 0)
     hub.presence.held = {"held": waiting, "again": found.num_redelivered or 0}
@@ -227,9 +227,9 @@ async def _carry(hub: Hub) -> None:
     await asyncio.gather(
         every(_LOOK, publish_new, hub.here.woken),
         every(_RESENDING, hub.sending.resend_lost),
-        every(_RESENDING, hub.pools.tend),
-        every(_LOOK, hub.pools.take, hub.pools.freed),
-        every(RENEWAL, hub.pools.renew),
+        every(_RESENDING, hub.jobs_given.tend),
+        every(_LOOK, hub.jobs_held.take, hub.jobs_held.freed),
+        every(RENEWAL, hub.jobs_held.renew),
         every(_COMMITS, hub.receipts.send_owed),
         every(CARD_SECONDS, hub.presence.say),
         every(CARD_SECONDS, hub.talk.tell),

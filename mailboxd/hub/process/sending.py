@@ -15,7 +15,8 @@ from mailboxd.host import wakeup
 from mailboxd.hub.files.spool import NEW, SENT
 from mailboxd.hub.process.attachments import Attachments
 from mailboxd.hub.process.here import ThisHost, logged, reason_of
-from mailboxd.hub.process.pools import Pools, is_queued
+from mailboxd.hub.process.jobs_given import JobsGiven
+from mailboxd.hub.process.jobs_held import JobsHeld
 from mailboxd.hub.process.receipts import BATCH, Receipts
 from mailboxd.hub.process.receiving import DIGEST, ID
 from mailboxd.hub.process.under_way import UnderWay
@@ -41,7 +42,8 @@ class Sending:
     under_way: UnderWay
     attachments: Attachments
     receipts: Receipts
-    pools: Pools
+    jobs_given: JobsGiven
+    jobs_held: JobsHeld
 
     async def publish_new(self) -> None:
         """Offer the server everything that it has not stored."""
@@ -61,7 +63,7 @@ class Sending:
         try:
             message = self._sendable(one, raw)
             route = self._route(one, message)
-            if isinstance(message, ReplyMessage) and (why := await self.pools.must_wait(message.in_reply_to)):
+            if isinstance(message, ReplyMessage) and (why := await self.jobs_held.must_wait(message)):
                 self.under_way.wait(message_id, why)
                 return
             receivers = self._receivers(route)
@@ -82,10 +84,9 @@ class Sending:
         try:
             await self.here.js.publish(str(route), sealed, headers=headers)
         except (NatsError, APIError) as error:
-            if not (isinstance(route, JobSubject) and is_queued(error)):
-                why = f"the server does not take mail for {message.to}: {reason_of(error)}"
-                self.under_way.wait(message_id, why, message.to or "")
-                return
+            why = f"the server does not take mail for {message.to}: {reason_of(error)}"
+            self.under_way.wait(message_id, why, message.to or "")
+            return
         one.spool.stored(message_id)
         self.attachments.send_again(message_id)
         self.under_way.sent(message_id)
@@ -101,13 +102,13 @@ class Sending:
     def _receivers(self, route: Subject | JobSubject) -> dict[str, PublicKey]:
         """The hosts that may read what goes there now, and their keys."""
         members = self.here.keys.members()
-        hosts = members.hosts if isinstance(route, JobSubject) else (route.to,)
+        hosts = members.serving(route.role) if isinstance(route, JobSubject) else (route.to,)
         return {host: key for host in hosts if (key := members.key(host)) is not None}
 
     def _address(self, one: Local, message: AnyMessage) -> Address:
         """The receiver; for a message about a job of a pool, the host that has it. Raises Refusal."""
         to = Address.parse(message.to or "")
-        if to is None and (host := self.pools.holder(one, message.attempt_id)):
+        if to is None and (host := self.jobs_given.holder(one, message.attempt_id)):
             to = Address(host, (message.to or "").lower())
         if to is None or self.here.keys(to.host) is None:
             raise Refusal(f"{message.to} is on no host of the hub")
@@ -128,7 +129,7 @@ class Sending:
         held: dict[str, int] = {}
         for one in self.workspaces.spools():
             with logged(f"send mail of {one.agent} again"):
-                given = self.pools.given(one)
+                given = self.jobs_given.of(one)
                 for message_id in one.spool.names(SENT):
                     if message_id not in given:
                         await self._resend_if_lost(one, message_id, held)

@@ -39,6 +39,14 @@ class Members:
         text = self.hosts.get(host)
         return None if text is None else PublicKey.parse(text)
 
+    def may_serve(self, host: str, role: str) -> bool:
+        """Whether a host may serve a pool."""
+        return host in self.hosts and bool(role)
+
+    def serving(self, role: str) -> tuple[str, ...]:
+        """The hosts that may serve a pool."""
+        return tuple(sorted(host for host in self.hosts if self.may_serve(host, role)))
+
     @classmethod
     def verified(cls, found: object, founder: PublicKey) -> Members | None:
         """The list, if the founder signed it."""

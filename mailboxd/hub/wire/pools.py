@@ -1,14 +1,18 @@
 """The protocol of pools, as pure functions: a role that several hosts serve, and each job done once.
 
-A job is a message `to: pool:ROLE`. Three things know of it, and each may be lost or set back but the last:
+A job is a message `to: pool:ROLE`. Two tables at the server know of it, each with the last message of a subject; both
+may be lost or set back at any time. The sender's spool keeps the job until its attempt is over.
 
-    queue     the server's store of jobs, each once: it hands a job to one host, and to another when that one is silent
-    claim     whose turn it is: the last of `mb.claim.v2.<job>.*`, written only if nothing was since it was read
-    sender    keeps the job in its spool until its attempt is over, and takes one result for it
+    jobs     mb.pool.v2.<role>.<sender>.<job>            put there by its sender, and removed by it alone
+    claims   mb.claim.v2.<role>.<sender>.<job>.<host>    whose turn it is: the last of a job
 
-A host claims a job before it does it, renews its lease with the queue while it is at it, and sends the result only
-after it has claimed the job once more as finished: so who was frozen and finishes late finds another's claim. The
-server's sequence orders claims; no clock does. A host takes over after two deliveries without a renewal.
+A host writes a claim only if nobody has written one since it looked: the server's sequence orders claims, no clock
+does. It claims a job before it does it, again every ten seconds while it is at it, and once more as finished before it
+sends the result: so who was frozen and finishes late finds another's claim. Others take over what was claimed and not
+claimed again for a lease. The sender takes a result from the host of the last claim only, and then closes the job.
+
+Nothing is known by its place in the server's store, which may count from one again: a claim that is gone is made again
+by who holds the job, a job that is gone is put there again by its sender, and what is over and came back is closed.
 """
 
 from __future__ import annotations
@@ -18,11 +22,27 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from mailboxd.hub.wire.mail import GRACE
+from mailboxd.hub.wire.subjects import CLAIMS, JOBS, claims_of, jobs_of
 
 LEASE = 30.0
-"""Seconds of silence after which a job goes to another host."""
-DELIVERIES = 2
-"""Deliveries in a lease: what a live holder missed because the server was away costs it nothing."""
+"""Seconds without a new claim after which a job goes to another host."""
+RENEWAL = LEASE / 3
+"""Seconds between two claims of a job that a host holds."""
+UNTAKEN = 2 * LEASE
+"""Seconds without a holder after which a job is offered again, and named."""
+
+
+def rights(host: str, roles: tuple[str, ...]) -> list[str]:
+    """What a host may publish so that its agents can give work to pools, and serve pools of these roles (`*`: all)."""
+    api = "$JS.API"
+    return [
+        jobs_of(sender=host),
+        claims_of(sender=host, host=host),
+        *(f"{api}.STREAM.INFO.{stream}" for stream in (JOBS, CLAIMS)),
+        f"{api}.STREAM.MSG.GET.{CLAIMS}",
+        *(claims_of(role, host=host) for role in roles),
+        *(f"{api}.DIRECT.GET.{JOBS}.{jobs_of(role)}" for role in roles),
+    ]
 
 
 # Claims
@@ -32,8 +52,12 @@ class Stage(StrEnum):
     HELD = "held"
     FINISHED = "finished"
     """The holder has the result and sends it."""
+    DONE = "done"
+    """The sender has the holder's result: nobody takes the job over, even while the sender is away."""
     CLOSED = "closed"
     """By the sender: the job is done, or no longer wanted."""
+    OPEN = "open"
+    """By the sender, which had closed it, or had its result, and was set back: it is wanted again; nobody holds it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,21 +66,20 @@ class Claim:
 
     host: str
     stage: Stage = Stage.HELD
-    copy: int = 0
-    """Which copy in the queue it was made on, and which delivery of that."""
-    delivery: int = 0
+    of: str = ""
+    """The host whose claim the sender has closed."""
     revision: int = 0
     """Its sequence at the server."""
 
     def to_bytes(self) -> bytes:
-        return json.dumps({"stage": self.stage, "copy": self.copy, "delivery": self.delivery}).encode()
+        return json.dumps({"stage": self.stage, "of": self.of}).encode()
 
     @classmethod
     def parse(cls, host: str, raw: bytes, revision: int) -> Claim:
         """Nonsense counts as a claim: its writer will not renew it."""
         try:
             found = json.loads(raw)
-            return cls(host, Stage(found["stage"]), int(found["copy"]), int(found["delivery"]), revision)
+            return cls(host, Stage(found["stage"]), str(found["of"]), revision)
         except (ValueError, TypeError, KeyError, RecursionError):
             return cls(host, revision=revision)
 
@@ -66,42 +89,43 @@ def is_closed(claim: Claim | None, sender: str) -> bool:
     return claim is not None and claim.stage is Stage.CLOSED and claim.host == sender
 
 
+def holder(claim: Claim | None) -> str:
+    """The host that holds a job by this claim; empty if none does."""
+    return claim.host if claim is not None and claim.stage in (Stage.HELD, Stage.FINISHED, Stage.DONE) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """For how long a claim was seen not to be renewed."""
+
+    revision: int
+    at: float
+    seconds: float = 0.0
+
+    @classmethod
+    def after(cls, before: Silence | None, claim: Claim | None, now: float) -> Silence:
+        """The silence at another look, by a clock that only goes forward.
+
+        A long time between two looks counts as a short one: the server was away, and its holder could not renew it.
+        """
+        revision = claim.revision if claim else 0
+        if before is None or before.revision != revision:
+            return cls(revision, now)
+        return cls(revision, now, before.seconds + min(now - before.at, RENEWAL))
+
+    @property
+    def is_lapsed(self) -> bool:
+        return self.seconds >= LEASE
+
+
 # The holder's rules
 
 
-class Step(StrEnum):
-    """The decision about a job that the queue hands over."""
-
-    TAKE = "take"
-    """Claim it; whoever fails to leaves it."""
-    LEAVE = "leave"
-    """Another host holds it and may be alive: hand it over again after part of a lease, unless it is renewed."""
-    LATER = "later"
-    """No host holds it, and this one does not take it now: hand it over again soon."""
-    DROP = "drop"
-    """It is no longer wanted: remove it from the queue."""
-
-
-def on_delivery(own: str, sender: str, claim: Claim | None, copy: int, delivery: int) -> Step:
-    if is_closed(claim, sender):
-        return Step.DROP
-    if claim is None or claim.host == own:
-        return Step.TAKE
-    since = delivery - (claim.delivery if claim.copy == copy else 0)
-    return Step.TAKE if since >= DELIVERIES else Step.LEAVE
-
-
-def taken(own: str, claim: Claim | None, copy: int, delivery: int) -> Claim:
-    """The claim to write when a job is taken."""
-    again = claim is not None and claim.host == own and claim.stage is Stage.FINISHED
-    return Claim(own, Stage.FINISHED if again else Stage.HELD, copy, delivery)
-
-
-def following(own: str, stage: Stage, claim: Claim | None) -> Claim:
-    """The claim that finishes or closes a job. It names the delivery on which the job was claimed last: one that closes
-    it so fences off all who claimed it on another.
-    """
-    return Claim(own, stage, claim.copy if claim else 0, claim.delivery if claim else 0)
+def may_take(own: str, sender: str, claim: Claim | None, *, is_lapsed: bool) -> bool:
+    """Whether a host may claim a job. Its own claim may be left from before a crash."""
+    if claim is None or holder(claim) == "":
+        return not is_closed(claim, sender)
+    return claim.stage is not Stage.DONE and (claim.host == own or is_lapsed)
 
 
 class Holding(StrEnum):
@@ -116,22 +140,37 @@ class Holding(StrEnum):
     """It was closed after another host took it over: its result is not sent."""
 
 
-def holding(own: str, sender: str, claim: Claim | None, copy: int, delivery: int) -> Holding:
-    """What became of the job that was claimed on this delivery of this copy, by its last claim.
+def holding(own: str, sender: str, claim: Claim | None) -> Holding:
+    """What became of a job, by its last claim. A claim that the server has lost can be written again."""
+    if claim is not None and is_closed(claim, sender):
+        return Holding.CLOSED if claim.of in ("", own) else Holding.FENCED
+    return Holding.HELD if holder(claim) in ("", own) else Holding.TAKEN_OVER
 
-    A claim that the server has lost can be written again.
+
+# The sender's rules
+
+
+def closing(sender: str, claim: Claim | None) -> Claim:
+    """The claim that closes a job, for whoever claims it to see."""
+    return Claim(sender, Stage.CLOSED, holder(claim))
+
+
+def is_taken(host: str, sender: str, claim: Claim | None) -> bool:
+    """Whether a result from this host is taken: it is the holder's, or too late for anybody, as its attempt shows."""
+    return is_closed(claim, sender) or holder(claim) == host
+
+
+def must_reopen(sender: str, claim: Claim | None) -> bool:
+    """Whether a job that its sender has open, and waits for, was over before the sender was set back."""
+    return claim is not None and (claim.stage is Stage.DONE or is_closed(claim, sender))
+
+
+def must_offer(waited: float, untaken: float, *, is_there: bool, is_busy: bool) -> bool:
+    """Whether to offer an open job again, this number of seconds after the last offer.
+
+    `untaken`: the seconds for which nobody has held it. `is_there`: the server has it; `is_busy`: the hosts of the
+    pool are known to have as many jobs as they take.
     """
-    if claim is None:
-        return Holding.HELD
-    if is_closed(claim, sender):
-        is_known = claim.copy > 0 and copy > 0
-        return Holding.FENCED if is_known and (claim.copy, claim.delivery) != (copy, delivery) else Holding.CLOSED
-    return Holding.HELD if claim.host == own else Holding.TAKEN_OVER
-
-
-# The sender's rule
-
-
-def must_offer(waited: float, *, queued: bool) -> bool:
-    """Whether to offer an open job again, this number of seconds after the last offer."""
-    return waited >= GRACE and not queued
+    if not is_there:
+        return waited >= GRACE
+    return not is_busy and min(waited, untaken) >= UNTAKEN

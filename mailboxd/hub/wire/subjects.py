@@ -5,7 +5,7 @@
     mb.v2.<to-host>.talk.<from-host>                                  said directly, stored nowhere
     mb.v2.card.<host>                                                 who is there, stored nowhere
     mb.pool.v2.<role>.<from-host>.<job>                               a job for whoever serves the role
-    mb.claim.v2.<job>.<host>                                          whose turn it is
+    mb.claim.v2.<role>.<from-host>.<job>.<host>                       whose turn it is
     mb.file.v2.<to-host>.<from-host>.<message>.<name>.<piece>         a part of a file that goes with a message
 
 The server lets each host publish under its own name only. Another version of the wire has other subjects and streams.
@@ -21,7 +21,7 @@ STREAM, SUBJECTS = "MAILBOXD2", ("mb.v2.*.mail.*", "mb.v2.*.receipt.*")
 CARDS = "mb.v2.card"
 FILES, FILE_SUBJECTS = "MAILBOXD2_FILES", "mb.file.v2.>"
 JOBS, JOB_SUBJECTS = "MAILBOXD2_JOBS", "mb.pool.v2.*.*.*"
-CLAIMS, CLAIM_SUBJECTS = "MAILBOXD2_CLAIMS", "mb.claim.v2.*.*"
+CLAIMS, CLAIM_SUBJECTS = "MAILBOXD2_CLAIMS", "mb.claim.v2.*.*.*.*"
 POOLS = "pool="
 """The receiver of files for whoever takes a job of a pool; no host has such a name."""
 
@@ -88,33 +88,34 @@ def files_of(to: str = "*", sender: str = "*") -> str:
 
 @dataclass(frozen=True, slots=True)
 class JobSubject:
-    """Under its own subject each job is in the queue once: the server refuses a second copy."""
+    """A job in the table of jobs."""
 
     role: str
     sender: str
     job: str
 
     def __str__(self) -> str:
-        return f"mb.pool.v2.{token(self.role)}.{self.sender}.{token(self.job)}"
+        return jobs_of(self.role, self.sender, token(self.job))
+
+    def claimed_by(self, host: str) -> str:
+        """The subject of a host's claim of this job."""
+        return claims_of(self.role, self.sender, token(self.job), host)
 
     @classmethod
     def parse(cls, text: str) -> JobSubject | None:
+        """The job of its own subject, or of that of a claim."""
         match text.split("."):
-            case ["mb", "pool", "v2", role, sender, job]:
+            case ["mb", "pool", "v2", role, sender, job] | ["mb", "claim", "v2", role, sender, job, _]:
                 return cls(untoken(role), sender, untoken(job))
             case _:
                 return None
 
 
-def jobs_of(role: str, sender: str = "*") -> str:
-    """The subjects of all jobs of a role."""
-    return f"mb.pool.v2.{token(role)}.{sender}.*"
+def jobs_of(role: str = "*", sender: str = "*", job: str = "*") -> str:
+    """The subjects of jobs."""
+    return f"mb.pool.v2.{token(role)}.{sender}.{job}"
 
 
-def consumer_of(role: str) -> str:
-    """The consumer that the hosts of a pool share; no host has such a name."""
-    return f"pool={token(role)}"
-
-
-def claims_of(job: str, host: str = "*") -> str:
-    return f"mb.claim.v2.{token(job)}.{host}"
+def claims_of(role: str = "*", sender: str = "*", job: str = "*", host: str = "*") -> str:
+    """The subjects of claims."""
+    return f"mb.claim.v2.{token(role)}.{sender}.{job}.{host}"
