@@ -207,27 +207,31 @@ class Farm:
     def __getitem__(self, name: str) -> Host:
         return self.hosts[name]
 
-    def start(self) -> None:
-        """Start every daemon and every hub process, and wait until all have heard of each other."""
-        for host in self.hosts.values():
+    def these(self, *names: str) -> list[Host]:
+        """These hosts, by default all."""
+        return [self.hosts[name] for name in names or self.hosts]
+
+    def start(self, *names: str) -> None:
+        """Start every daemon and every hub process of these hosts, and wait until they have heard of each other."""
+        for host in self.these(*names):
             for agent in host.agents.values():
                 agent.start(wait=False)
-        for host in self.hosts.values():
+        for host in self.these(*names):
             for agent in host.agents.values():
                 agent.until_ready()
             host.start_hub()
-        self.until_connected()
+        self.until_connected(*names)
 
-    def until_connected(self) -> None:
-        names = set(self.hosts)
-        for host in self.hosts.values():
-            eventually(lambda host=host: host.is_connected_with(*names - {host.name}), 30, self.last_words)  # type: ignore[misc]
+    def until_connected(self, *names: str) -> None:
+        names = names or tuple(self.hosts)
+        for host in self.these(*names):
+            eventually(lambda host=host: host.is_connected_with(*{*names} - {host.name}), 30, self.last_words)  # type: ignore[misc]
 
-    def at_rest(self) -> None:
+    def at_rest(self, *names: str) -> None:
         """Everything is done: nothing waits in a spool, and the witness finds nothing wrong."""
-        for host in self.hosts.values():
+        for host in self.these(*names):
             eventually(lambda host=host: not (host.spooled("new") + host.spooled("sent")), 60, self.last_words)  # type: ignore[misc]
-        for host in self.hosts.values():
+        for host in self.these(*names):
             host.at_rest()
 
     def last_words(self) -> str:

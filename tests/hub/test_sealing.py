@@ -20,6 +20,7 @@ from mailboxd.hub.wire.sealing import (
     Opening,
     SealError,
     Sealing,
+    can_receive,
     open_sealed,
     seal,
 )
@@ -114,6 +115,11 @@ def test_nothing_is_sealed_for_nobody_or_for_what_is_no_key() -> None:
         seal(b"text", {})
     with pytest.raises(SealError, match="gamma"):
         seal(b"text", {**ONE, "gamma": PublicKey(b"\xff" * 32)})
+    assert [can_receive(key) for key in (PUBLIC["beta"], PublicKey(b"\xff" * 32), PublicKey(bytes(32)))] == [
+        True,
+        False,
+        False,
+    ]
 
 
 @given(st.lists(st.binary(max_size=50), min_size=1, max_size=8))

@@ -25,7 +25,7 @@ from mailboxd.hub.wire import mail, names, subjects
 from mailboxd.hub.wire.mail import Refusal
 from mailboxd.hub.wire.names import Address
 from mailboxd.hub.wire.receipts import digest
-from mailboxd.hub.wire.sealing import SealError, seal
+from mailboxd.hub.wire.sealing import SealError, can_receive, seal
 from mailboxd.hub.wire.subjects import JobSubject, Subject
 from mailboxd.keys import PublicKey
 from mailboxd.protocol.messages import AnyMessage, ReplyMessage, TaskMessage, parse_message
@@ -67,6 +67,9 @@ class Sending:
                 self.under_way.wait(message_id, why)
                 return
             receivers = self._receivers(route)
+            if not receivers:
+                self.under_way.wait(message_id, f"no host of the hub may serve {message.to}")
+                return
             if not self.attachments.are_sent(one, message, route, receivers):
                 return
             sealed = seal(raw, receivers)
@@ -102,8 +105,11 @@ class Sending:
     def _receivers(self, route: Subject | JobSubject) -> dict[str, PublicKey]:
         """The hosts that may read what goes there now, and their keys."""
         members = self.here.keys.members()
-        hosts = members.serving(route.role) if isinstance(route, JobSubject) else (route.to,)
-        return {host: key for host in hosts if (key := members.key(host)) is not None}
+        if isinstance(route, JobSubject):
+            found = ((host, members.key(host)) for host in members.serving(route.role))
+            return {host: key for host, key in found if key is not None and can_receive(key)}
+        key = members.key(route.to)
+        return {} if key is None else {route.to: key}
 
     def _address(self, one: Local, message: AnyMessage) -> Address:
         """The receiver; for a message about a job of a pool, the host that has it. Raises Refusal."""

@@ -20,6 +20,7 @@ import binascii
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from nacl.bindings import crypto_secretstream_xchacha20poly1305_init_pull as start_opening
 from nacl.bindings import crypto_secretstream_xchacha20poly1305_init_push as start_sealing
@@ -30,6 +31,7 @@ from nacl.bindings import crypto_secretstream_xchacha20poly1305_state as Stream
 from nacl.bindings import crypto_secretstream_xchacha20poly1305_TAG_FINAL as LAST
 from nacl.bindings import crypto_secretstream_xchacha20poly1305_TAG_MESSAGE as MORE
 from nacl.exceptions import CryptoError
+from nacl.public import PublicKey as BoxKey
 from nacl.public import SealedBox
 from nacl.signing import SigningKey, VerifyKey
 
@@ -162,11 +164,23 @@ def _divided(raw: bytes) -> tuple[bytes, bytes, bytes]:
     return raw[:end], raw[at + _LENGTH : end], raw[end:]
 
 
+def can_receive(key: PublicKey) -> bool:
+    """Whether something can be sealed for the host with this key: not every 32 bytes are a key."""
+    return _box(key.raw) is not None
+
+
 def _wrapped(content_key: bytes, host: str, key: PublicKey) -> bytes:
+    if (box := _box(key.raw)) is None:
+        raise SealError(f"nothing can be sealed for {host}: its public key in the list of hosts is none")
+    return box.encrypt(content_key)
+
+
+@lru_cache(1_000)
+def _box(raw: bytes) -> SealedBox[BoxKey] | None:
     try:
-        return SealedBox(VerifyKey(key.raw).to_curve25519_public_key()).encrypt(content_key)
+        return SealedBox(VerifyKey(raw).to_curve25519_public_key())
     except CryptoError:
-        raise SealError(f"nothing can be sealed for {host}: its public key in the list of hosts is none") from None
+        return None
 
 
 def _text(raw: bytes) -> str:
