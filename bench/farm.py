@@ -32,7 +32,7 @@ from mailboxd.clock import SystemClock
 from mailboxd.hub.files import server
 from mailboxd.hub.files.membership import Membership
 from mailboxd.hub.files.view import HubInfo
-from mailboxd.hub.process.run import consumer_of
+from mailboxd.hub.process.api import streams_of
 from mailboxd.hub.wire import subjects
 from mailboxd.hub.wire.cards import CARD_SECONDS, AgentCard, Card, sealed
 from mailboxd.hub.wire.members import Members, nkey_seed
@@ -78,7 +78,6 @@ class Simulated:
 
         if hears:
             await self.client.subscribe(f"{subjects.CARDS}.*", cb=hear)
-        await self.client.jetstream().add_consumer(subjects.STREAM, consumer_of(self.name))
 
     async def say_cards(self) -> None:
         run, clock = secrets.token_hex(8), SystemClock()
@@ -100,10 +99,10 @@ class Simulated:
             self.sent[name] = (time.monotonic(), digest(raw))
             subject = str(subjects.mail_subject(address.host, self.name))
             headers = {"Nats-Msg-Id": secrets.token_hex(16), "Mailboxd-Id": name}
-            await self.client.jetstream().publish(subject, raw, headers=headers, timeout=60)
+            await streams_of(self.client).publish(subject, raw, headers=headers, timeout=60)
 
     async def take(self) -> None:
-        consumer = await self.client.jetstream().pull_subscribe_bind(stream=subjects.STREAM, durable=self.name)
+        consumer = await streams_of(self.client).pull_subscribe_bind(stream=subjects.STREAM, durable=self.name)
         while True:
             with suppress(NatsError, TimeoutError):
                 for one in await consumer.fetch(_FETCH, timeout=5):
@@ -127,7 +126,7 @@ class Simulated:
         receipt = Receipt(found.message_id or "", digest(raw), self.name, subject.sender, SystemClock().now())
         to = str(subjects.receipt_subject(subject.sender, self.name))
         headers = {"Nats-Msg-Id": secrets.token_hex(16)}
-        await self.client.jetstream().publish(to, receipt.signed(self.key.sign).to_bytes(), headers=headers, timeout=60)
+        await streams_of(self.client).publish(to, receipt.signed(self.key.sign).to_bytes(), headers=headers, timeout=60)
 
 
 async def _quiet(_error: Exception) -> None:
@@ -138,8 +137,9 @@ def admitted(membership: Membership, count: int) -> dict[str, PrivateKey]:
     """Add hosts to the hub as if the founder had invited each of them."""
     settings, own = membership.settings(), membership.key()
     keys = {f"h{number}": PrivateKey.new() for number in range(count)}
-    hosts = {settings.host: str(own.public), **{name: str(key.public) for name, key in keys.items()}}
-    membership.update(Members(2, hosts).signed(own))
+    hosts = {settings.host: own.public, **{name: key.public for name, key in keys.items()}}
+    listed = {name: {"key": str(key), "pools": []} for name, key in hosts.items()}
+    membership.update(Members(2, listed).signed(own))
     server.configure(membership)
     return keys | {settings.host: own}
 

@@ -167,14 +167,16 @@ class PolicyRecord:
         hub = Membership.of(self.environ)
         try:
             settings = hub.settings()
-            hosts = hub.members(settings.founder).hosts
+            members = hub.members(settings.founder)
         except UnavailableError:
             return
         except (ConfigError, WorldError):
             yield Recorded("hub.file", _UNREADABLE)
             return
         yield from recorded(settings, "hub")
-        yield from (Recorded(f"hub.hosts.{name}", key) for name, key in sorted(hosts.items()))
+        for name in sorted(members.hosts):
+            yield Recorded(f"hub.hosts.{name}", str(members.key(name)))
+            yield Recorded(f"hub.serves.{name}", sorted(members.pools(name)))
 
     def _key(self) -> bytes:
         """The key of the digests, made if there is none; empty where none can be kept: then none is recorded."""

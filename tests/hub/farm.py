@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import socket
 import ssl
 import subprocess
@@ -17,6 +18,7 @@ import nats
 from nats.aio.client import Client
 
 from mailboxd.hub.files.membership import Membership
+from mailboxd.hub.process.api import streams_of
 from mailboxd.hub.wire.members import nkey_seed
 from tests.e2e.support import MAILBOXD, Company, environment, eventually
 
@@ -77,6 +79,12 @@ class Host(Company):
         self.process = None
         return status
 
+    def let_in(self) -> None:
+        """Have the founder let this host in, whose hub process does not run after that."""
+        self.start_hub()
+        eventually(lambda: not (self.folder / "joining.json").exists(), 30, self.last_words)
+        self.kill_hub()
+
     def status(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.hub("status", "--json").stdout)
         return found
@@ -123,7 +131,7 @@ def count(host: Host, stream: str) -> int:
     async def counted() -> int:
         client = await connected(host)
         try:
-            return (await client.jetstream().stream_info(stream)).state.messages
+            return (await streams_of(client).stream_info(stream)).state.messages
         finally:
             await client.close()
 
@@ -176,10 +184,14 @@ class Farm:
         self.servers = [Server(founder.folder / "server")]
         if nodes == 1:
             self.servers[0].start()
-        for host in others:
-            host.ordered("join", *allowed, given=founder.ordered("invite", host.name))
         if nodes > 1:
             self._cluster(founder, ports)
+            founder.start_hub()
+        for host in others:
+            host.ordered("join", *allowed, given=founder.ordered("invite", host.name, "--pool", "*"))
+        if nodes > 1:
+            founder.stop_hub()
+            self._configure(ports)
 
     def _cluster(self, founder: Host, ports: list[int]) -> None:
         """More servers, as docs/scale.md says: copies of the directory, each with its cluster.conf."""
@@ -188,17 +200,27 @@ class Farm:
         settings.write_text(settings.read_text().replace("replicas: 1", f"replicas: {len(ports)}"))
         inner = [free_port() for _ in ports]
         routes = [f"nats://127.0.0.1:{port}" for port in inner]
-        text = (first / "nats.conf").read_text() + "include cluster.conf\n"
         self.servers += [Server(founder.root / f"server{number}") for number in range(1, len(ports))]
         for number, server in enumerate(self.servers):
             server.folder.mkdir(exist_ok=True)
+            cluster = {"name": "hub", "listen": f"127.0.0.1:{inner[number]}", "routes": routes}
+            (server.folder / "cluster.conf").write_text(f"server_name: n{number}\ncluster: {json.dumps(cluster)}\n")
+        (first / "nats.conf").write_text((first / "nats.conf").read_text() + "include cluster.conf\n")
+        self._configure(ports)
+        for server in self.servers:
+            server.start()
+
+    def _configure(self, ports: list[int]) -> None:
+        """Copy the first server's configuration to the others; those that run read it again."""
+        first = self.servers[0].folder
+        text = (first / "nats.conf").read_text()
+        for number, server in enumerate(self.servers[1:], 1):
             own = text.replace(f":{ports[0]}", f":{ports[number]}")
             for name in ("store", "nats.pid"):
                 own = own.replace(f"{first}/{name}", f"{server.folder}/{name}")
             (server.folder / "nats.conf").write_text(own)
-            cluster = {"name": "hub", "listen": f"127.0.0.1:{inner[number]}", "routes": routes}
-            (server.folder / "cluster.conf").write_text(f"server_name: n{number}\ncluster: {json.dumps(cluster)}\n")
-            server.start()
+            if server.process is not None:
+                server.process.send_signal(signal.SIGHUP)
 
     @property
     def server(self) -> Server:

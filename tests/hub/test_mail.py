@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from mailboxd.hub.process.run import PER_SUBJECT
+from mailboxd.hub.process.api import streams_of
+from mailboxd.hub.process.founding import PER_SUBJECT
 from tests.e2e.support import eventually, task
 from tests.hub.conftest import Joined
 from tests.hub.farm import Host, connected
@@ -63,7 +64,6 @@ def test_more_than_the_server_takes_waits_with_its_sender_and_is_shown(joined: J
 async def fill(host: Host, subject: str) -> None:
     """As much as the server takes of this host for one agent."""
     client = await connected(host)
-    stream = client.jetstream()
-    for _ in range(PER_SUBJECT // 500):
-        await asyncio.gather(*(stream.publish(subject, b"?", timeout=60) for _ in range(500)))
+    stream = streams_of(client)
+    await asyncio.gather(*(stream.publish(subject, b"?", timeout=60) for _ in range(PER_SUBJECT)))
     await client.close()

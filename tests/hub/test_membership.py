@@ -6,19 +6,23 @@ import json
 import re
 import shlex
 import stat
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import nkeys
 import pytest
 
+from mailboxd.core.times import plus
 from mailboxd.errors import ConfigError, Refused, UnavailableError
 from mailboxd.hub.files.membership import HostKeys, Membership
 from mailboxd.hub.files.server import permissions
-from mailboxd.hub.wire.members import Invitation, Members, nkey, nkey_seed
-from mailboxd.hub.wire.subjects import CLAIMS, FILES, JOBS, POOLS, STREAM, files_of
+from mailboxd.hub.wire.cards import sealed
+from mailboxd.hub.wire.members import Invitation, Invited, Members, answered, nkey, nkey_seed
+from mailboxd.hub.wire.subjects import API, CLAIMS, FILES, JOBS, POOLS, STREAM, files_of, jobs_of
 from mailboxd.keys import PrivateKey
-from tests.hub.farm import Host
+from tests.e2e.support import eventually
+from tests.hub.farm import Host, Server, free_port
 
 
 @pytest.fixture
@@ -56,19 +60,16 @@ def test_what_the_founder_writes_is_its_owners_alone(founder: Host) -> None:
 
 
 def test_the_server_syncs_every_message_speaks_tls_and_knows_each_host(founder: Host) -> None:
-    invited(founder)
+    token = Invitation.parse(invited(founder))
     text = (founder.folder / "server" / "nats.conf").read_text()
-    members = membership(founder).members(membership(founder).settings().founder)
     assert "sync_interval: always" in text
     assert "tls {" in text
-    for host in ("alpha", "beta"):
-        key = members.key(host)
-        assert key is not None
+    for key in (membership(founder).key().public, token.key):
         assert nkey(key) in text
 
 
 def test_a_host_may_publish_under_its_own_name_only() -> None:
-    allowed = permissions("beta", founder=False)
+    allowed = permissions("beta", ("*",))
     said = json.dumps(allowed)
     of_pools = (JOBS, CLAIMS, files_of(POOLS))
     own = [subject for subject in allowed["publish"]["allow"] if not any(pools in subject for pools in of_pools)]
@@ -76,31 +77,123 @@ def test_a_host_may_publish_under_its_own_name_only() -> None:
     assert "STREAM.CREATE" not in said
     assert f'STREAM.MSG.GET.{STREAM}"' not in said, "it could read other hosts' mail"
     assert {subject for subject in allowed["publish"]["allow"] if FILES in subject} == {
-        f"$JS.API.DIRECT.GET.{FILES}.{files_of(to)}" for to in ("beta", POOLS)
+        f"{API}.DIRECT.GET.{FILES}.{files_of(to)}" for to in ("beta", POOLS)
     }, "it could read other hosts' files"
-    assert "STREAM.CREATE" in json.dumps(permissions("alpha", founder=True))
+    assert not any(subject.startswith("$JS.API") for subject in allowed["publish"]["allow"])
+
+
+def test_a_host_may_take_jobs_of_its_pools_only() -> None:
+    allowed = json.dumps(permissions("beta", ("reviewer",)))
+    assert f"{API}.DIRECT.GET.{JOBS}.{jobs_of('reviewer')}" in allowed
+    assert f"{API}.DIRECT.GET.{JOBS}.{jobs_of()}" not in allowed
+
+
+# The list
+
+
+def test_a_list_of_an_earlier_version_counts_and_lets_its_hosts_serve_every_pool() -> None:
+    founder, beta = PrivateKey.new(), PrivateKey.new()
+    earlier = Members(3, {"alpha": str(founder.public), "beta": str(beta.public)}).signed(founder)
+    members = Members.verified(json.loads(json.dumps(asdict(earlier))), founder.public)
+    assert members is not None
+    assert (members.key("beta"), members.pools("beta")) == (beta.public, ("*",))
+    assert members.serving("reviewer") == ("alpha", "beta")
+    later = members.changed("gamma", PrivateKey.new().public).signed(founder)
+    assert Members.verified(json.loads(json.dumps(asdict(later))), founder.public) == later
+    assert (later.version, later.key("beta"), later.pools("beta"), later.pools("gamma")) == (4, beta.public, ("*",), ())
+    assert later.changed("beta", None).key("beta") is None
+
+
+def test_who_may_serve_a_pool_is_signed() -> None:
+    founder = PrivateKey.new()
+    members = Members().changed("alpha", founder.public, ("reviewer",)).signed(founder)
+    assert members.serving("Reviewer") == ("alpha",)
+    assert members.serving("other") == members.serving("*") == ()
+    forged = json.loads(json.dumps(asdict(members)).replace("reviewer", "other"))
+    assert Members.verified(forged, founder.public) is None
+
+
+# Invitations, without a server
+
+
+HOUR = 3_600.0
+NOW = "2026-12-01T12:00:00.000Z"
+
+
+def invitation(founder: PrivateKey, host: str = "beta") -> tuple[Invitation, Invited]:
+    secret = PrivateKey.new()
+    token = Invitation(host, ("tls://127.0.0.1:4222",), str(founder.public), secret.file_text().strip(), "")
+    return Invitation.parse(token.token()), Invited(str(secret.public), plus(NOW, HOUR), ("reviewer",))
+
+
+def test_the_first_that_asks_with_a_token_is_let_in_and_may_ask_again_and_no_other() -> None:
+    founder, first, second = PrivateKey.new(), PrivateKey.new(), PrivateKey.new()
+    token, invited = invitation(founder)
+    key = invited.asker("beta", token.request(first))
+    assert key == first.public
+    assert invited.refusal("beta", key, NOW) == ""
+    used = replace(invited, used_by=str(key))
+    assert used.refusal("beta", key, plus(NOW, 100 * HOUR)) == "", "its first answer was lost"
+    assert "another host has joined as beta" in used.refusal("beta", second.public, NOW)
+    assert "expired" in invited.refusal("beta", second.public, plus(NOW, 2 * HOUR))
+
+
+def test_only_who_has_the_token_and_the_key_asks() -> None:
+    token, invited = invitation(PrivateKey.new())
+    other, own = invitation(PrivateKey.new())[0], PrivateKey.new()
+    stolen = PrivateKey.new().public
+    for raw in (other.request(own), b"", b"{}", token.request(own)[:-9]):
+        assert invited.asker("beta", raw) is None
+    assert invited.asker("gamma", token.request(own)) is None
+    claimed = sealed(PrivateKey.parse(token.secret), {"host": "beta", "key": str(stolen), "proof": own.sign(b"x")})
+    assert invited.asker("beta", claimed) is None, "it does not have that key"
+
+
+def test_only_the_founders_answer_to_this_host_counts() -> None:
+    founder, own, other = PrivateKey.new(), PrivateKey.new(), PrivateKey.new()
+    token, _ = invitation(founder)
+    members = Members().changed("alpha", founder.public).changed("beta", own.public).signed(founder)
+    assert token.answer(answered(founder, own.public, members), own.public) == members
+    assert token.answer(answered(founder, own.public, "no"), own.public) == "no"
+    assert token.answer(answered(founder, other.public, members), own.public) is None
+    assert token.answer(answered(other, own.public, members), own.public) is None
+    without = members.changed("beta", None).signed(founder)
+    assert token.answer(answered(founder, own.public, without), own.public) is None
+
+
+def test_a_token_holds_no_key_of_a_host(founder: Host) -> None:
+    token = Invitation.parse(invited(founder))
+    keys = {path.read_text().strip() for path in founder.folder.glob("*.key")}
+    assert token.secret not in keys
+    assert token.key not in (membership(founder).key().public,)
+    assert membership(founder).members(token.founder).key("beta") is None, "its key is made when it joins"
 
 
 @pytest.mark.slow
-def test_a_host_that_joined_knows_the_others_and_belongs_to_one_hub(founder: Host, other: Host) -> None:
-    other.ordered("join", "--send", "alpha.*", given=invited(founder))
+def test_a_host_that_joins_has_yet_to_be_let_in_and_says_so(founder: Host, other: Host) -> None:
+    said = other.ordered("join", "--send", "alpha.*", given=invited(founder))
+    assert "it is not let in yet: tls://127.0.0.1:4222 does not answer" in said
     settings = membership(other).settings()
     assert (settings.host, settings.send, settings.accept) == ("beta", ("alpha.*",), ())
-    assert HostKeys(membership(other))("alpha") == membership(founder).key().public
-    assert other.hub("join", given=invited(founder, "gamma")).returncode == 1
-    assert founder.hub("invite", "beta").returncode == 1
+    assert "has not been let into the hub yet" in other.hub("status").stdout
+    assert HostKeys(membership(other)).members() == Members()
+    again = other.ordered("join", given=invited(founder, "gamma"))
+    assert "this host is gamma" in again, "another token replaces one that was not used"
 
 
 def test_a_token_that_is_cut_or_changed_is_no_token(founder: Host, tmp_path: Path) -> None:
     token = invited(founder)
     invitation = Invitation.parse(token)
-    for text in (token[:-9], "", "x", token.replace("mailboxd-hub-1", "mailboxd-hub-9")):
+    for text in (token[:-9], "", "x", token.replace("hub-2", "hub-9"), token.replace("hub-2", "hub-1")):
         with pytest.raises(ConfigError):
             Invitation.parse(text)
     other = Membership.of({"XDG_STATE_HOME": str(tmp_path / "other")})
-    for changed in (replace(invitation, key=PrivateKey.new().file_text()), replace(invitation, founder="ed25519:x")):
+    for changed in (replace(invitation, host="No"), replace(invitation, servers=("x",))):
         with pytest.raises(ConfigError):
-            other.join(changed, {})
+            other.join(Invitation.parse(changed.token()), {})
+    for changed in (replace(invitation, secret="x"), replace(invitation, founder="ed25519:x")):
+        with pytest.raises(ConfigError):
+            Invitation.parse(changed.token())
     assert not other.exists()
 
 
@@ -117,8 +210,13 @@ def test_a_list_that_the_founder_did_not_sign_counts_nowhere(founder: Host) -> N
 def test_only_the_founder_invites_and_revokes(founder: Host, other: Host) -> None:
     other.ordered("join", given=invited(founder))
     with pytest.raises(Refused, match="not-founder"):
-        membership(other).change_hosts("gamma", PrivateKey.new().public)
-    founder.ordered("revoke", "beta")
+        membership(other).change("gamma", PrivateKey.new().public)
+    assert founder.ordered("revoke", "beta") == "withdrew the invitation of beta\n"
+    membership(founder).change("beta", PrivateKey.new().public, ("reviewer",))
+    assert founder.ordered("pools").splitlines() == ["alpha: *", "beta: reviewer"]
+    assert founder.ordered("pools", "beta", "Writer", "scribe") == "beta: scribe, writer\n"
+    said = founder.ordered("revoke", "beta")
+    assert "is removed once the hub process runs" in said
     assert HostKeys(membership(founder))("beta") is None
     assert "beta" not in (founder.folder / "server" / "nats.conf").read_text()
 
@@ -144,12 +242,65 @@ def pasted(host: Host, refused: str) -> None:
 
 @pytest.mark.slow
 def test_what_a_refusal_names_makes_way_for_what_was_refused(founder: Host, other: Host) -> None:
-    token = invited(founder)
+    membership(founder).change("beta", PrivateKey.new().public)
     again = founder.hub("invite", "beta")
     assert again.returncode != 0
     pasted(founder, again.stderr)
-    other.ordered("join", given=invited(founder))
+    token = invited(founder)
+    other.ordered("init", "delta", "--address", "127.0.0.1:4222")
     twice = other.hub("join", given=token)
     assert twice.returncode != 0
     pasted(other, twice.stderr)
     assert not membership(other).exists()
+
+
+# With a server
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[tuple[Host, Server]]:
+    """A founder whose server runs; its hub process does not yet."""
+    host, port = Host(tmp_path / "alpha", "alpha", {}), free_port()
+    host.ordered("init", "alpha", "--address", f"127.0.0.1:{port}", "--listen", f"127.0.0.1:{port}")
+    server = Server(host.folder / "server")
+    server.start()
+    yield host, server
+    host.close()
+    server.kill()
+
+
+def keys_of(host: Host) -> Members:
+    return HostKeys(membership(host)).members()
+
+
+@pytest.mark.slow
+def test_one_token_lets_one_host_in_and_both_sides_are_told_of_a_second(
+    server: tuple[Host, Server], other: Host, tmp_path: Path
+) -> None:
+    alpha, _ = server
+    third = Host(tmp_path / "third", "third", {})
+    token = invited(alpha)
+    assert "the hub process of the founder does not run" in other.ordered("join", given=token)
+    alpha.start_hub()
+    other.start_hub()
+    eventually(lambda: other.is_connected_with("alpha"), 30, other.last_words)
+    assert keys_of(alpha).key("beta") == membership(other).key().public
+    assert not (other.folder / "joining.json").exists()
+    refused = third.hub("join", given=token)
+    assert refused.returncode == 1
+    assert "another host has joined as beta with this token" in refused.stderr
+    assert not membership(third).exists()
+    assert "beta: another host asked at" in alpha.hub("status").stdout
+    assert "another host asks to be let in as beta" in alpha.log.read_text()
+    # a host is let in at once if the founder can be reached, and a name that was revoked gets another key
+    before = keys_of(alpha).key("beta")
+    other.stop_hub()
+    assert alpha.ordered("revoke", "beta") == "revoked beta\n", "nothing of it is there"
+    other.ordered("leave")
+    assert "not let in yet" not in other.ordered("join", given=invited(alpha))
+    assert keys_of(other).key("beta") == membership(other).key().public != before
+    # what was withdrawn, the server does not know
+    late = invited(alpha, "gamma")
+    alpha.ordered("revoke", "gamma")
+    assert "does not know the token" in third.ordered("join", given=late)
+    other.close()

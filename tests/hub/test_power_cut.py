@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 from nats.errors import Error as NatsError
 
-from mailboxd.hub.process.run import PER_SUBJECT
+from mailboxd.hub.process.founding import PER_SUBJECT
 from mailboxd.hub.wire.subjects import STREAM
 from tests.e2e.support import eventually, task
 from tests.hub.farm import Farm, Host, count

@@ -15,10 +15,11 @@ from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
 from mailboxd.hub.files.membership import Membership
+from mailboxd.hub.process.api import streams_of
 from mailboxd.hub.wire.members import nkey_seed
 from mailboxd.hub.wire.receipts import Receipt, digest
 from mailboxd.hub.wire.sealing import seal
-from mailboxd.hub.wire.subjects import FILES, STREAM, FileSubject, files_of, incoming
+from mailboxd.hub.wire.subjects import API, FILES, STREAM, FileSubject, files_of, incoming
 from mailboxd.keys import PrivateKey, signed
 from tests.e2e.support import eventually, task
 from tests.hub.farm import Farm, Host, connected
@@ -38,6 +39,7 @@ def farm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farm]:
             agent.start()
         farm[name].start_hub()
     eventually(lambda: farm["alpha"].is_connected_with("beta"), 30, farm.last_words)
+    farm["gamma"].let_in()
     yield farm
     farm.close()
 
@@ -51,13 +53,13 @@ class Spy:
 
     async def sends(self, subject: str, raw: bytes, message_id: str = "msg_1") -> None:
         headers = {"Mailboxd-Id": message_id, "Nats-Msg-Id": secrets.token_hex(8)}
-        await self.client.jetstream().publish(subject, raw, headers=headers)
+        await streams_of(self.client).publish(subject, raw, headers=headers)
 
     async def mails(self, to: Host, raw: bytes, message_id: str) -> None:
         """As a hub process does: sealed for the receiver."""
         sealed = seal(raw, {to.name: key_of(to).public})
         headers = {"Mailboxd-Id": message_id, "Mailboxd-Sha256": digest(raw), "Nats-Msg-Id": secrets.token_hex(8)}
-        await self.client.jetstream().publish(f"mb.v2.{to.name}.mail.gamma", sealed, headers=headers)
+        await streams_of(self.client).publish(f"mb.v2.{to.name}.mail.gamma", sealed, headers=headers)
 
     async def is_refused(self, action: Awaitable[object]) -> bool:
         before = len(self.refusals)
@@ -95,7 +97,7 @@ def key_of(host: Host) -> PrivateKey:
 
 def test_a_host_can_neither_send_as_another_nor_read_what_is_for_another(farm: Farm) -> None:
     async def does(spy: Spy) -> None:
-        client, api = spy.client, "$JS.API"
+        client, api = spy.client, API
         create = f"{api}.CONSUMER.CREATE.{STREAM}.gamma.{incoming('beta')}"
         forbidden = [
             client.publish("mb.v2.beta.mail.alpha", b"forged"),
@@ -223,7 +225,7 @@ def test_a_file_with_other_bytes_than_its_name_says_is_refused_with_its_message(
     async def does(spy: Spy) -> None:
         file = FileSubject("beta", "gamma", message_id, name)
         evil = seal(b"evil", {"beta": key_of(beta).public})
-        await spy.client.jetstream().publish(file.piece(0), evil, headers={"Mailboxd-Pieces": "1"})
+        await streams_of(spy.client).publish(file.piece(0), evil, headers={"Mailboxd-Pieces": "1"})
         await spy.mails(beta, signed(raw.encode(), key_of(farm["gamma"])), message_id)
 
     as_gamma(farm, does)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from mailboxd.cli.groups import Group
 from mailboxd.cli.session import Session
 from mailboxd.cli.text import say
 from mailboxd.core.sanitize import for_terminal
-from mailboxd.errors import EXIT_LOCKED, EXIT_NO
+from mailboxd.errors import EXIT_LOCKED, EXIT_NO, ConfigError, UnavailableError
 
 if TYPE_CHECKING:
     from mailboxd.hub.files.membership import Membership
@@ -75,26 +76,28 @@ def _init(
     Writes the server's configuration: a certificate, each host's permissions, and every message on disk before it is
     acknowledged.
     """
-    from dataclasses import asdict
-
     from mailboxd.hub.files import server
-    from mailboxd.hub.wire.members import Invitation, Members
+    from mailboxd.hub.files.settings import HubSettings
     from mailboxd.keys import PrivateKey
 
     membership = _membership()
     places = [one.rpartition(":") if one.rpartition(":")[2].isdecimal() else (one, ":", str(_PORT)) for one in address]
-    servers = tuple(f"tls://{name}:{port}" for name, _, port in places)
     key = PrivateKey.new()
-    founder = str(key.public)
-    members = Members(1, {host: founder}).signed(key)
+    named = {
+        "host": host,
+        "servers": tuple(f"tls://{name}:{port}" for name, _, port in places),
+        "founder": str(key.public),
+        "listen": listen or f"0.0.0.0:{places[0][2]}",
+    }
+    try:
+        settings = HubSettings.model_validate({**named, **allowed})
+    except ValueError as error:
+        raise ConfigError(f"the hub cannot be founded: {error}") from error
     files = server.ServerFiles.of(membership)
     server.write_certificate(
         files, [*(name.strip("[]") for name, _, _ in places), "localhost", "127.0.0.1"], session.clock.now()
     )
-    secret = key.file_text().strip()
-    certificate = files.certificate.read_text()
-    invitation = Invitation(host, servers, founder, secret, certificate, asdict(members))
-    membership.join(invitation, allowed, listen or f"0.0.0.0:{places[0][2]}")
+    membership.found(settings, key, files.certificate.read_text())
     server.configure(membership)
     command = f"nats-server -c {shlex.quote(str(files.config))}"
     lines = [f"wrote {membership.folder}", *_installed(service, files.config)]
@@ -108,17 +111,24 @@ def _init(
     "invite",
     "hub invite beta > beta.token",
     "hub invite beta | ssh beta mailboxd hub join",
+    "hub invite beta --pool reviewer --hours 2",
     operator=True,
     extra="signing",
 )
 @click.argument("host")
-def _invite(session: Session, host: str) -> None:
-    """Let the host HOST join: prints a token for `hub join`. It contains the host's private key, so keep it secret."""
-    from dataclasses import asdict
+@click.option("--pool", "pools", multiple=True, metavar="ROLE", help="A pool it may serve. Repeatable; * = every one.")
+@click.option(
+    "--hours", type=click.IntRange(1, 8_760), default=24, show_default=True, help="How long the token is good."
+)
+def _invite(session: Session, host: str, pools: tuple[str, ...], hours: int) -> None:
+    """Let the host HOST join: prints a token for `hub join`, good for one host and once.
 
+    Whoever uses the token first is HOST. It replaces an earlier one for HOST; `hub revoke HOST` withdraws it.
+    """
+    from mailboxd.core.times import plus
     from mailboxd.errors import Refused
     from mailboxd.hub.files import server
-    from mailboxd.hub.wire.members import Invitation
+    from mailboxd.hub.wire.members import Invitation, Invited
     from mailboxd.hub.wire.names import is_host
     from mailboxd.keys import PrivateKey
 
@@ -128,56 +138,133 @@ def _invite(session: Session, host: str) -> None:
         raise click.UsageError("a host's name is 1 to 63 of a-z 0-9 -, neither first nor last a hyphen")
     if host in membership.members(settings.founder).hosts:
         raise Refused("host-exists", f"the hub has a host {host}", f"Run `mailboxd hub revoke {host}` first.")
-    key = PrivateKey.new()
-    members = membership.change_hosts(host, key.public)
+    secret, until = PrivateKey.new(), plus(session.clock.now(), hours * 3_600)
+    membership.invite(host, Invited(str(secret.public), until, _roles(pools)))
     is_running = server.configure(membership)
-    secret = key.file_text().strip()
-    invitation = Invitation(host, settings.servers, settings.founder, secret, membership.certificate(), asdict(members))
-    token = invitation.token()
-    session.answer({"host": host, "token": token}, token)
+    certificate = membership.certificate()
+    invitation = Invitation(host, settings.servers, settings.founder, secret.file_text().strip(), certificate)
+    session.answer({"host": host, "token": invitation.token(), "until": until}, invitation.token())
     if not is_running:
-        say("the server does not run here: start it, so that it knows the host", err=True)
+        say("the server does not run here: start it, so that it knows the token", err=True)
 
 
-@hub_command.verb(
-    "join", "hub join", "hub join --send '*' --accept 'alpha.*' < beta.token", operator=True, extra="signing"
-)
+def _roles(pools: tuple[str, ...]) -> tuple[str, ...]:
+    from mailboxd.core.vocabulary import is_id
+
+    if wrong := [role for role in pools if role != "*" and not is_id(role)]:
+        raise click.UsageError(f"{for_terminal(wrong[0])} is no role: write the name of a pool without pool:, or *")
+    return tuple(sorted({role.lower() for role in pools}))
+
+
+@hub_command.verb("join", "hub join", "hub join --send '*' --accept 'alpha.*' < beta.token", operator=True, extra="hub")
 @_lists
 @_service_option
 def _join(session: Session, service: bool, **allowed: tuple[str, ...]) -> None:
-    """Join a hub with the token of `hub invite`, from standard input: a secret does not belong in a command."""
+    """Join a hub with the token of `hub invite`, from standard input: a secret does not belong in a command.
+
+    Makes this host's key and asks the founder to put it onto the list. While the founder's hub process does not run,
+    `mailboxd hub run` here asks until it does.
+    """
+    import asyncio
+
     from mailboxd.cli.operator_actions import read_text
+    from mailboxd.errors import Refused
+    from mailboxd.hub.process.joining import ask_in
     from mailboxd.hub.wire.members import MOST_TOKEN, Invitation
 
     membership = _membership()
     is_typed = sys.stdin.isatty()
     token = click.prompt("token", hide_input=True) if is_typed else read_text("-", MOST_TOKEN)
-    settings = membership.join(Invitation.parse(token), allowed)
+    invitation = Invitation.parse(token)
+    settings = membership.join(invitation, allowed)
+    try:
+        why = asyncio.run(ask_in(membership, invitation))
+    except Refused:
+        membership.leave()
+        raise
     lines = [
         f"this host is {settings.host} in the hub at {', '.join(settings.servers)}",
+        *([f"it is not let in yet: {why}"] if why else []),
         f"whom it gives work to and takes it from: {membership.folder / 'hub.yaml'}",
         *(_installed(service) or ["now run the hub process: mailboxd hub run"]),
     ]
-    facts = {"host": settings.host, "servers": settings.servers, "folder": str(membership.folder)}
+    facts = {"host": settings.host, "servers": settings.servers, "folder": str(membership.folder), "waits": why}
     session.answer(facts, "\n".join(lines))
 
 
-@hub_command.verb("revoke", "hub revoke beta", operator=True, extra="signing")
-@click.argument("host")
-def _revoke(session: Session, host: str) -> None:
-    """Remove the host HOST: its key counts nowhere any more. Mail that waits for it fails."""
-    from mailboxd.errors import UnavailableError
+@hub_command.verb(
+    "pools", "hub pools", "hub pools beta reviewer translator", "hub pools beta --none", operator=True, extra="signing"
+)
+@click.argument("host", required=False)
+@click.argument("roles", nargs=-1, metavar="[ROLE]...")
+@click.option("--none", "no_pool", is_flag=True, help="It may serve no pool.")
+def _pools(session: Session, host: str | None, roles: tuple[str, ...], no_pool: bool) -> None:
+    """Show which pools each host may serve or, on the host that founded the hub, say it: ROLE or * for every one."""
     from mailboxd.hub.files import server
 
     membership = _membership()
     settings = membership.settings()
-    if host not in membership.members(settings.founder).hosts:
+    members = membership.members(settings.founder)
+    if host is not None and members.key(host) is None:
         raise UnavailableError(f"the hub has no host {for_terminal(host)}")
+    if roles or no_pool:
+        if no_pool and roles:
+            raise click.UsageError("name roles, or --none")
+        members = membership.change(host or "", members.key(host or ""), _roles(roles))
+        server.configure(membership)
+    found = {name: members.pools(name) for name in ([host] if host else sorted(members.hosts))}
+    session.answer(
+        {"pools": found}, "\n".join(f"{name}: {', '.join(serves) or 'none'}" for name, serves in found.items())
+    )
+
+
+@hub_command.verb("revoke", "hub revoke beta", "hub revoke beta --export beta-mail", operator=True, extra="signing")
+@click.argument("host")
+@click.option(
+    "--export",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="A directory to keep what is removed.",
+)
+def _revoke(session: Session, host: str, export: Path | None) -> None:
+    """Remove the host HOST, or withdraw its invitation: its key counts nowhere any more, and it is cut off at once.
+
+    What the server has from it and for it is named and removed; --export keeps it as the server has it, sealed for its
+    receivers. Mail for it fails at its senders.
+    """
+    from mailboxd.hub.client.report import revoked
+    from mailboxd.hub.files import server
+    from mailboxd.mailbox.files import world_errors
+
+    membership = _membership()
+    settings = membership.settings()
+    if host not in membership.members(settings.founder).hosts:
+        if host not in membership.invited():
+            raise UnavailableError(f"the hub has no host {for_terminal(host)}")
+        membership.invite(host, None)
+        server.configure(membership)
+        session.answer({"withdrawn": host}, f"withdrew the invitation of {host}")
+        return
     if host == settings.host:
         raise click.UsageError("this host founded the hub and cannot be revoked; `hub leave` ends its part")
-    membership.change_hosts(host, None)
-    server.configure(membership)
-    session.answer({"revoked": host}, f"revoked {host}")
+    if export:
+        with world_errors(f"write to {export}"):
+            export.mkdir(mode=0o700, parents=True, exist_ok=True)
+    removed: Mapping[str, Mapping[str, int]] | None = None
+    try:
+        removed = revoked(membership, host, str(export.absolute()) if export else "")
+    except UnavailableError:
+        if export:
+            raise
+        server.revoke(membership, host)
+    lines = [f"revoked {host}"]
+    if removed is None:
+        lines.append("what the server has from it and for it is removed once the hub process runs: mailboxd hub run")
+    for kind, others in sorted((removed or {}).items()):
+        counts = ", ".join(f"{count} {other}".rstrip() for other, count in sorted(others.items()))
+        lines.append(f"  removed {kind.replace('-', ' ')} it: {for_terminal(counts)}")
+    if export:
+        lines.append(f"exported to {export}")
+    session.answer({"revoked": host, "removed": removed}, "\n".join(lines))
 
 
 @hub_command.verb("leave", "hub leave", operator=True, extra="signing")

@@ -10,21 +10,21 @@ import shlex
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
 
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.times import to_epoch
-from mailboxd.errors import UnavailableError
+from mailboxd.errors import UnavailableError, WorldError
 from mailboxd.host.system import system
 from mailboxd.hub.files.membership import STATUS, Membership
 from mailboxd.hub.files.view import NOT_RUNNING
 from mailboxd.hub.wire.cards import HostSigns, Waiting
 
 SOCKET = "ask"
-_MORE = 5.0
+_MORE, _REVOKING = 5.0, 600.0
 _AT_ONCE = 1 << 16
 LARGEST = 64 << 20
 SILENT = 60.0
@@ -75,6 +75,7 @@ class HubReport:
                 waits = f"{places['new']} not yet with the server, {places['sent']} without a receipt yet"
                 yield f"  {agent}: {waits}, since {places['since']}"
         yield from _pools(facts.get("pools", {}))
+        yield from _invited(facts["invited"])
         for why in facts.get("refused_by_server", ()):
             yield f"  {first_line(why)}"
         for name in ("send", "accept", "show", "decide"):
@@ -126,6 +127,14 @@ def _pools(facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"  pool:{role}, given from here: {where}"
 
 
+def _invited(found: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    for host, one in sorted(found.items()):
+        if not one["used_by"]:
+            yield f"  {host}: invited, and has not joined; its token is good until {one['until']}"
+        if one["refused"]:
+            yield f"  {host}: another host asked at {one['refused']} to be let in with its token, and was refused"
+
+
 def _troubles(signs: HostSigns, now: str) -> Iterator[str]:
     mail = signs.card.mail if signs.card else None
     if mail is not None and mail.out:
@@ -163,7 +172,10 @@ def hub_report(membership: Membership) -> HubReport:
         with suppress(ValueError):
             facts |= json.loads(membership.state.read(STATUS, largest=LARGEST) or b"{}")
         facts["trouble"] = str(error)
-    facts |= {"host": settings.host, "servers": settings.servers}
+    invited = {host: asdict(one) for host, one in membership.invited().items()}
+    facts |= {"host": settings.host, "servers": settings.servers, "invited": invited}
+    if membership.joining() is not None and "let into" not in facts["trouble"]:
+        facts["trouble"] = f"this host has not been let into the hub yet; {facts['trouble']}"
     hosts = {}
     for host, state in facts.get("hosts", {}).items():
         try:
@@ -192,3 +204,15 @@ def spoken(membership: Membership, said: Mapping[str, Any], seconds: float = 0.0
     except (OSError, ValueError) as error:
         raise UnavailableError(f"the hub process does not answer: {error}") from error
     return found
+
+
+def revoked(membership: Membership, host: str, export: str = "") -> dict[str, dict[str, int]]:
+    """Have the founder's hub process revoke a host; what it removed, by kind and the other host.
+
+    `export`: a directory for that. Raises UnavailableError if it does not run, WorldError.
+    """
+    found = spoken(membership, {"revoke": host, "export": export}, _REVOKING)
+    if "failed" in found:
+        raise WorldError(f"{host} is revoked; what the server has from it and for it is there: {found['failed']}")
+    removed: dict[str, dict[str, int]] = found["removed"]
+    return removed

@@ -2,7 +2,9 @@
 
     hub.yaml      this host's name, the server's address, and whom agents may give work to and take it from
     host.key      this host's private key: it signs mail and receipts, and is the NKey by which the server knows it
-    hosts.json    the hosts and their public keys, signed by the host that founded the hub
+    hosts.json    the hosts, their public keys and pools, signed by the host that founded the hub
+    joining.json  the token with which this host asks to be let in, until the founder has answered
+    invited.json  on the host that founded the hub: its invitations, and the revoked hosts whose mail is to be removed
     server.pem    the server's certificate, the only one that is trusted
     server/       on the host that runs the server: its configuration, key and store
     status.json   how it stood with the hub when the hub process was last seen alive
@@ -26,13 +28,14 @@ from mailboxd.config.file import load_section
 from mailboxd.errors import ConfigError, Refused, UnavailableError
 from mailboxd.hub.files.settings import HubSettings
 from mailboxd.hub.files.view import HEARD, PEERS, SETTINGS
-from mailboxd.hub.wire.members import Invitation, Members
+from mailboxd.hub.wire.members import EVERY, MOST_TOKEN, Invitation, Invited, Members
 from mailboxd.keys import PrivateKey, PublicKey
 from mailboxd.mailbox.files import Stamp
 from mailboxd.user_state import UserState
 
 KEY, HOSTS, CERTIFICATE, SERVER = "host.key", "hosts.json", "server.pem", "server"
 STATUS, HELD_JOBS = "status.json", "jobs.json"
+JOINING, INVITED = "joining.json", "invited.json"
 
 
 # This host
@@ -77,39 +80,67 @@ class Membership:
         return (self.state.read(CERTIFICATE, secret=False) or b"").decode()
 
     def members(self, founder: str) -> Members:
-        """Raises ConfigError if the list is damaged or not the founder's, WorldError."""
-        raw = self.state.read(HOSTS, secret=False) or b"null"
+        """Raises ConfigError if the list is damaged or not the founder's, UnavailableError before there is one."""
+        raw = self.state.read(HOSTS, secret=False)
+        if raw is None and self.joining() is not None:
+            raise UnavailableError(
+                "the founder of the hub has yet to let this host in; `mailboxd hub status` says more"
+            )
         found: object = None
         with suppress(ValueError):
-            found = json.loads(raw)
+            found = json.loads(raw or b"null")
         members = Members.verified(found, PublicKey.parse(founder))
         if members is None:
             raise ConfigError(f"{self.folder / HOSTS} is not signed by the hub's founder; restore it, or join again")
         return members
 
-    def join(self, invitation: Invitation, allowed: Mapping[str, tuple[str, ...]], listen: str = "") -> HubSettings:
-        """Write this host's files; `allowed` are the lists of hub.yaml.
+    def found(self, settings: HubSettings, key: PrivateKey, certificate: str) -> None:
+        """Write the files of a host that founds a hub. Raises Refused if it belongs to one already, WorldError."""
+        members = Members().changed(settings.host, key.public, (EVERY,)).signed(key)
+        self._write({HOSTS: json.dumps(asdict(members)).encode()}, settings, key, certificate)
+
+    def join(self, invitation: Invitation, allowed: Mapping[str, tuple[str, ...]]) -> HubSettings:
+        """Write the files of a host that has yet to be let in, with a new key; `allowed` are the lists of hub.yaml.
 
         Raises Refused if it belongs to a hub already, ConfigError, WorldError.
         """
-        if self.exists():
-            hint = "Run `mailboxd hub leave` first."
-            raise Refused("hub-exists", f"this host belongs to a hub already: {self.folder}", hint)
+        named = {"host": invitation.host, "founder": invitation.founder, "servers": invitation.servers}
         try:
-            named = {"host": invitation.host, "founder": invitation.founder, "servers": tuple(invitation.servers)}
-            settings = HubSettings.model_validate({**named, **allowed, "listen": listen})
-            key = PrivateKey.parse(invitation.key)
+            settings = HubSettings.model_validate({**named, **allowed})
         except ValueError as error:
             raise ConfigError(f"the token is damaged: {error}") from error
-        members = Members.verified(dict(invitation.members), PublicKey.parse(settings.founder))
-        if members is None or members.key(settings.host) != key.public:
-            raise ConfigError("the token is damaged: its list of hosts does not have its key")
-        with self.state.writing() as folder:
-            self.state.write(folder, KEY, key.file_text().encode())
-            self.state.write(folder, CERTIFICATE, invitation.certificate.encode())
-            self.state.write(folder, HOSTS, json.dumps(asdict(members)).encode())
-            self.state.write(folder, SETTINGS, settings.text().encode())  # last: with it, the host belongs to the hub
+        token = json.dumps({"token": invitation.token()}).encode()
+        self._write({JOINING: token}, settings, PrivateKey.new(), invitation.certificate)
         return settings
+
+    def _write(self, files: Mapping[str, bytes], settings: HubSettings, key: PrivateKey, certificate: str) -> None:
+        if self.exists() and self.joining() is None:
+            hint = "Run `mailboxd hub leave` first."
+            raise Refused("hub-exists", f"this host belongs to a hub already: {self.folder}", hint)
+        own = {KEY: key.file_text().encode(), CERTIFICATE: certificate.encode()}
+        settled = {SETTINGS: settings.text().encode()}  # last: with it, the host belongs to the hub
+        with self.state.writing() as folder:
+            for stale in {HOSTS, JOINING} - files.keys():
+                with suppress(FileNotFoundError):
+                    os.unlink(stale, dir_fd=folder)
+            for name, raw in {**own, **files, **settled}.items():
+                self.state.write(folder, name, raw)
+
+    def joining(self) -> Invitation | None:
+        """The invitation with which this host has yet to be let in; None if it is. Raises ConfigError, WorldError."""
+        raw = self.state.read(JOINING, largest=2 * MOST_TOKEN)
+        if raw is None:
+            return None
+        with suppress(ValueError, TypeError, KeyError):
+            return Invitation.parse(json.loads(raw)["token"])
+        raise ConfigError(f"{self.folder / JOINING} is damaged; run `mailboxd hub leave`, and join again")
+
+    def let_in(self, members: Members) -> None:
+        """The founder has put this host onto the list. Raises WorldError."""
+        with self.state.writing() as folder:
+            self.state.write(folder, HOSTS, json.dumps(asdict(members)).encode())
+            with suppress(FileNotFoundError):
+                os.unlink(JOINING, dir_fd=folder)
 
     def update(self, members: Members) -> None:
         """Keep a newer list of hosts. Raises WorldError."""
@@ -118,25 +149,48 @@ class Membership:
 
     def leave(self) -> list[Path]:
         """Remove this host's files; returns them. A server's store is kept. Raises WorldError."""
-        names = (SETTINGS, KEY, HOSTS, CERTIFICATE, PEERS, HEARD, STATUS, HELD_JOBS)
+        names = (SETTINGS, KEY, HOSTS, CERTIFICATE, PEERS, HEARD, STATUS, HELD_JOBS, JOINING, INVITED)
         gone = [self.folder / name for name in names if (self.folder / name).exists()]
         with self.state.writing() as folder:
             for path in gone:
                 os.unlink(path.name, dir_fd=folder)
         return gone
 
-    def change_hosts(self, host: str, key: PublicKey | None) -> Members:
-        """Add or, with None, remove a host. Only the founder can. Raises Refused, ConfigError, WorldError."""
+    # what only the founder does
+
+    def change(self, host: str, key: PublicKey | None, pools: tuple[str, ...] = ()) -> Members:
+        """Put a host onto the list or, without a key, remove it. Raises Refused, ConfigError, WorldError."""
+        own = self._founder()
+        with self.state.writing() as folder:
+            changed = self.members(str(own.public)).changed(host, key, pools).signed(own)
+            self.state.write(folder, HOSTS, json.dumps(asdict(changed)).encode())
+        return changed
+
+    def _founder(self) -> PrivateKey:
         settings, own = self.settings(), self.key()
         if str(own.public) != settings.founder:
             raise Refused("not-founder", f"only the host that founded this hub can do that, not {settings.host}")
-        members = self.members(settings.founder)
-        hosts = {name: text for name, text in members.hosts.items() if name != host}
-        if key is not None:
-            hosts[host] = str(key)
-        changed = Members(members.version + 1, hosts).signed(own)
-        self.update(changed)
-        return changed
+        return own
+
+    def invited(self) -> dict[str, Invited]:
+        """The invitations by host. Raises ConfigError, WorldError."""
+        raw = self.state.read(INVITED) or b"{}"
+        try:
+            found = {
+                str(host): Invited(**{**one, "pools": tuple(one["pools"])}) for host, one in json.loads(raw).items()
+            }
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ConfigError(f"{self.folder / INVITED} is damaged; remove it, and invite again") from error
+        return found
+
+    def invite(self, host: str, invited: Invited | None) -> None:
+        """Remember an invitation in place of an earlier one or, with None, forget it. Raises as `change`."""
+        self._founder()
+        with self.state.writing() as folder:
+            known = {name: asdict(one) for name, one in self.invited().items() if name != host}
+            if invited is not None:
+                known[host] = asdict(invited)
+            self.state.write(folder, INVITED, json.dumps(known).encode())
 
 
 @dataclass(slots=True)

@@ -1,42 +1,56 @@
 """The configuration of the hub's server: written by `mailboxd hub init`, and again with every host that comes or goes.
 
-Each host is a user with its NKey, and may publish under its own name only and read what is for it only. What the
-server acknowledges is on its disk (`sync_interval: always`).
+Each host is a user with its NKey, and may publish under its own name only and read what is for it only; who has an
+invitation may ask to be let in. What the server acknowledges is on its disk (`sync_interval: always`).
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from mailboxd.errors import Refused
 from mailboxd.host.system import system
 from mailboxd.hub.files.membership import SERVER, Membership
-from mailboxd.hub.wire.members import Members, nkey
-from mailboxd.hub.wire.pools import rights
+from mailboxd.hub.wire.members import Invited, Members, nkey
+from mailboxd.hub.wire.pools import rights as pool_rights
 from mailboxd.hub.wire.subjects import (
+    API,
     CARDS,
+    CLAIM_SUBJECTS,
     CLAIMS,
+    FILE_SUBJECTS,
     FILES,
     JOBS,
     POOLS,
     STREAM,
+    SUBJECTS,
+    asked,
+    copy_of,
     files_of,
-    incoming,
+    guest,
+    inbox_of,
+    joining,
     mail_subject,
     receipt_subject,
     talk,
 )
+from mailboxd.keys import PrivateKey, PublicKey
 from mailboxd.mailbox.files import directory, replace, world_errors
 
 CONFIG, CLUSTER = "nats.conf", "cluster.conf"
 MAX_PAYLOAD = 2 << 20
 """Bytes; the largest message is 1 MiB."""
+_MOST_STORED = 1 << 60
+"""Bytes: each stream has a limit of its own. By default the server would refuse them on a small disk."""
 _YEARS = 20
 
 
@@ -80,38 +94,74 @@ class ServerFiles:
         return False
 
 
-def permissions(host: str, *, founder: bool) -> dict[str, dict[str, list[str]]]:
-    """The rights of a host: it may publish and subscribe to these subjects and to no others."""
-    api = "$JS.API"
+# The server checks what a host publishes to, and not where it wants the answer: by that, a host could have the server
+# itself purge and delete streams. So the streams are in an account of their own, of which hosts see these parts only.
+_STORE, _HOSTS = "STORE", "HOSTS"
+_STORED = (*SUBJECTS, FILE_SUBJECTS, JOB_SUBJECTS, CLAIM_SUBJECTS, "$JS.ACK.>")
+_ASKED = (
+    *(f"STREAM.INFO.{stream}" for stream in (STREAM, JOBS, CLAIMS)),
+    *(f"CONSUMER.{verb}.{STREAM}.*" for verb in ("INFO", "MSG.NEXT")),
+    f"STREAM.MSG.GET.{CLAIMS}",
+    *(f"DIRECT.GET.{stream}.>" for stream in (FILES, JOBS)),
+)
+
+
+def founders_api(founder: PrivateKey) -> str:
+    """Below it the whole API of the streams can be reached. Nobody else knows it: the server obeys its own answers."""
+    return f"mb.founder.{hashlib.sha256(b'mailboxd streams' + founder.seed).hexdigest()[:32]}"
+
+
+def permissions(host: str, pools: tuple[str, ...] = (), founders: str = "") -> dict[str, Any]:
+    """The rights of a host: it may publish and subscribe to these subjects and to no others.
+
+    `founders` is the founder's `founders_api`; empty for every other host.
+    """
     publish = [
         str(mail_subject("*", host)),
         str(receipt_subject("*", host)),
         f"{CARDS}.{host}",
-        talk("*", host),
-        f"{api}.STREAM.INFO.{STREAM}",
-        f"{api}.CONSUMER.CREATE.{STREAM}.{host}.{incoming(host)}",
-        f"{api}.CONSUMER.INFO.{STREAM}.{host}",
-        f"{api}.CONSUMER.MSG.NEXT.{STREAM}.{host}",
+        *(one("*", host) for one in (talk, asked)),
+        copy_of(host),
+        f"{API}.STREAM.INFO.{STREAM}",
+        f"{API}.CONSUMER.INFO.{STREAM}.{host}",
+        f"{API}.CONSUMER.MSG.NEXT.{STREAM}.{host}",
         f"$JS.ACK.{STREAM}.{host}.>",
-        *rights(host, ("*",)),
+        *pool_rights(host, pools),
         files_of(sender=host),
-        *(f"{api}.DIRECT.GET.{FILES}.{files_of(to)}" for to in (host, POOLS)),
+        *(f"{API}.DIRECT.GET.{FILES}.{files_of(to)}" for to in (host, POOLS)),
     ]
-    if founder:
-        streams = (STREAM, JOBS, CLAIMS, FILES)
-        publish += [f"{api}.STREAM.{verb}.{stream}" for verb in ("CREATE", "UPDATE") for stream in streams]
-        publish += [f"{api}.STREAM.INFO.{stream}" for stream in (FILES,)]
-    heard = [f"_INBOX.{host}.>", f"{CARDS}.*", talk(host, "*")]
-    return {"publish": {"allow": publish}, "subscribe": {"allow": heard}}
+    heard = [f"{inbox_of(host)}.>", f"{CARDS}.*", talk(host, "*"), asked(host, "*"), copy_of(host)]
+    if founders:
+        publish.append(f"{founders}.>")
+        heard.append(joining())
+    return _rights(publish, heard)
 
 
-def server_config(files: ServerFiles, listen: str, members: Members, founder: str) -> str:
-    """The whole file: JSON is valid in it. A cluster is described in cluster.conf beside it."""
-    users = []
+def _rights(publish: list[str], heard: list[str]) -> dict[str, Any]:
+    answers = {"max": 1, "expires": "1m"}
+    return {"publish": {"allow": publish}, "subscribe": {"allow": heard}, "allow_responses": answers}
+
+
+def _accounts(members: Members, founder: PrivateKey, invited: Mapping[str, Invited]) -> dict[str, Any]:
+    founders, users = founders_api(founder), []
     for host in sorted(members.hosts):
-        key = members.key(host)
-        if key is not None:
-            users.append({"nkey": nkey(key), "permissions": permissions(host, founder=str(key) == founder)})
+        if (key := members.key(host)) is not None:
+            own = founders if key == founder.public else ""
+            users.append({"nkey": nkey(key), "permissions": permissions(host, members.pools(host), own)})
+    for host, one in sorted(invited.items()):
+        rights = _rights([joining(host)], [f"{inbox_of(guest(host))}.>"])
+        users.append({"nkey": nkey(PublicKey.parse(one.key)), "permissions": rights})
+    seen = {**{subject: subject for subject in _STORED}, **{f"$JS.API.{one}": f"{API}.{one}" for one in _ASKED}}
+    seen["$JS.API.>"] = f"{founders}.>"
+    exports = [{"service": one, "response_type": "stream", "accounts": [_HOSTS]} for one in seen]
+    imports = [{"service": {"account": _STORE, "subject": one}, "to": to} for one, to in seen.items()]
+    return {_STORE: {"jetstream": "enabled", "exports": exports}, _HOSTS: {"users": users, "imports": imports}}
+
+
+def server_config(
+    files: ServerFiles, listen: str, members: Members, founder: PrivateKey, invited: Mapping[str, Invited]
+) -> str:
+    """The whole file: JSON is valid in it. A cluster is described in cluster.conf beside it."""
     lines = [
         "# Written by mailboxd, which replaces it when a host comes or goes.",
         f"listen: {json.dumps(listen)}",
@@ -120,12 +170,13 @@ def server_config(files: ServerFiles, listen: str, members: Members, founder: st
         "jetstream {",
         f"  store_dir: {json.dumps(str(files.store))}",
         "  sync_interval: always",
+        f"  max_file_store: {_MOST_STORED}",
         "}",
         "tls {",
         f"  cert_file: {json.dumps(str(files.certificate))}",
         f"  key_file: {json.dumps(str(files.key))}",
         "}",
-        f"authorization {{ users: {json.dumps(users, indent=1)} }}",
+        f"accounts: {json.dumps(_accounts(members, founder, invited), indent=1)}",
         *(["include cluster.conf"] if (files.folder / CLUSTER).exists() else []),
     ]
     return "\n".join(lines) + "\n"
@@ -140,10 +191,18 @@ def configure(membership: Membership) -> bool:
     if not settings.listen:
         raise Refused("no-server", f"no server runs on {settings.host}: its hub.yaml has no `listen`")
     members = membership.members(settings.founder)
-    text = server_config(files, settings.listen, members, settings.founder)
+    text = server_config(files, settings.listen, members, membership.key(), membership.invited())
     with world_errors(f"write {files.config}"), directory(files.folder) as folder:
         replace(folder, CONFIG, text.encode(), lambda: True)
     return files.reload()
+
+
+def revoke(membership: Membership, host: str) -> Members:
+    """Take a host off the list and, at the server, its rights: that closes its connections. Raises as `configure`."""
+    members = membership.change(host, None)
+    membership.invite(host, None)
+    configure(membership)
+    return members
 
 
 def write_certificate(files: ServerFiles, names: list[str], now: str) -> None:

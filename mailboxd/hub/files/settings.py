@@ -118,13 +118,24 @@ class HubSettings(Section):
         "", description="Where this host's server listens, if any."
     )
     replicas: Whole = number(1, "servers", 1, 5, "Servers that hold each message; the founder's counts.")
+    store_bytes: Whole = number(
+        10 << 30,
+        "bytes",
+        64 << 20,
+        1 << 50,
+        "Most that the server keeps of mail, files and jobs each; the founder's counts.",
+    )
 
     def text(self) -> str:
         """The file, with its comments."""
         names = ("servers", "send", "accept", "show", "decide")
         lists = {name: "[" + ", ".join(f'"{one}"' for one in getattr(self, name)) + "]" for name in names}
         pools = {role: pool.model_dump() for role, pool in self.pools.items()}
-        server = f"listen: {self.listen}\nreplicas: {self.replicas}\n" if self.listen else ""
+        server = (
+            f"listen: {self.listen}\nreplicas: {self.replicas}\nstore_bytes: {self.store_bytes}\n"
+            if self.listen
+            else ""
+        )
         return (
             "# This host's part in the hub; `mailboxd hub run` reads it again when it has changed.\n"
             f"host: {self.host}\nservers: {lists['servers']}\nfounder: {self.founder}\n{server}\n"

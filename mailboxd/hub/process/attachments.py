@@ -29,6 +29,7 @@ from mailboxd.core.sanitize import first_line
 from mailboxd.core.vocabulary import POOL
 from mailboxd.errors import UnavailableError, WorldError
 from mailboxd.host.system import system
+from mailboxd.hub.process.api import streams_of
 from mailboxd.hub.process.here import ThisHost
 from mailboxd.hub.process.under_way import UnderWay
 from mailboxd.hub.process.workspaces import Local
@@ -166,7 +167,7 @@ class Attachments:
 
     @property
     def _stream(self) -> JetStreamContext:
-        return self.here.nc.jetstream(timeout=_PATIENCE)
+        return streams_of(self.here.nc, _PATIENCE)
 
     # fetching
 

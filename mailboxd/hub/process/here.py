@@ -17,6 +17,7 @@ from mailboxd.core.sanitize import first_line
 from mailboxd.errors import MailboxdError
 from mailboxd.hub.files.membership import HostKeys, Membership
 from mailboxd.hub.files.settings import HubSettings
+from mailboxd.hub.process.api import streams_of
 from mailboxd.hub.wire.cards import opened, sealed
 from mailboxd.hub.wire.sealing import SealError, open_sealed, seal
 from mailboxd.keys import PrivateKey
@@ -48,7 +49,8 @@ class ThisHost:
 
     @property
     def js(self) -> JetStreamContext:
-        return self.nc.jetstream()
+        """The streams at the server, as far as a host may use them."""
+        return streams_of(self.nc)
 
     @property
     def server(self) -> str:

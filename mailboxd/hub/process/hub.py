@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from mailboxd.hub.files.membership import HostKeys, Membership
 from mailboxd.hub.process.attachments import Attachments
+from mailboxd.hub.process.founding import Founding
 from mailboxd.hub.process.here import ThisHost
 from mailboxd.hub.process.jobs_given import JobsGiven
 from mailboxd.hub.process.jobs_held import JobsHeld
@@ -41,6 +42,7 @@ class Hub:
     receiving: Receiving = field(init=False)
     jobs_held: JobsHeld = field(init=False)
     sending: Sending = field(init=False)
+    founding: Founding = field(init=False)
     talk: Talk = field(init=False)
     reporting: Reporting = field(init=False)
 
@@ -55,7 +57,8 @@ class Hub:
         self.receiving = Receiving(*mail, self.jobs_given)
         self.jobs_held = JobsHeld(here, workspaces, self.receiving, self.jobs_given, tables)
         self.sending = Sending(*mail, self.jobs_given, self.jobs_held)
-        self.talk = Talk(here, workspaces, self.presence)
+        self.founding = Founding(here, self.presence)
+        self.talk = Talk(here, workspaces, self.presence, self.founding)
         self.reporting = Reporting(
             here, workspaces, self.under_way, self.receipts, self.presence, self.jobs_given, self.jobs_held
         )

@@ -14,30 +14,23 @@ from pathlib import Path
 
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
-from nats.js import JetStreamContext
-from nats.js.api import ConsumerConfig, DiscardPolicy, RetentionPolicy, StorageType, StreamConfig
-from nats.js.errors import BadRequestError
 
-from mailboxd.errors import LockedError, WorldError
+from mailboxd.errors import LockedError, MailboxdError, Refused, WorldError
 from mailboxd.host import wakeup
 from mailboxd.host.system import system
 from mailboxd.hub.client.report import hub_report
 from mailboxd.hub.files.membership import Membership
 from mailboxd.hub.files.view import NOT_RUNNING
-from mailboxd.hub.process import attachments
 from mailboxd.hub.process.here import RETRY, reason_of
 from mailboxd.hub.process.hub import Hub
-from mailboxd.hub.process.pool_tables import streams
+from mailboxd.hub.process.joining import ask_in
 from mailboxd.hub.process.probe import NOBODY
-from mailboxd.hub.process.receipts import BATCH
 from mailboxd.hub.wire import subjects
 from mailboxd.hub.wire.cards import CARD_SECONDS
 from mailboxd.hub.wire.members import nkey_seed
 from mailboxd.hub.wire.pools import RENEWAL
 from mailboxd.mailbox.files import world_errors
 
-PER_SUBJECT = 1_000
-"""Messages of one host for one agent in the server's store; more wait in the sender's spool."""
 _LOOK = 1.0
 """Seconds between two looks at the spools, if nothing wakes the process."""
 _COMMITS = 0.1
@@ -77,38 +70,13 @@ def _alone(folder: Path, woken: Callable[[], None]) -> Iterator[None]:
         yield
 
 
-async def _prepare(hub: Hub, js: JetStreamContext) -> None:
-    """Create the stream, if this host founded the hub, and this host's consumer. Raises NatsError."""
+async def _prepare(hub: Hub) -> None:
+    """See that the server has what is needed, also after its store was deleted. Raises NatsError, MailboxdError."""
     if hub.here.is_founder:
-        mail = StreamConfig(
-            name=subjects.STREAM,
-            subjects=list(subjects.SUBJECTS),
-            retention=RetentionPolicy.WORK_QUEUE,
-            storage=StorageType.FILE,
-            discard=DiscardPolicy.NEW,
-            discard_new_per_subject=True,
-            max_msgs_per_subject=PER_SUBJECT,
-            num_replicas=hub.here.settings.replicas,
-        )
-        for wanted in (mail, attachments.stream(hub.here.settings.replicas), *streams(hub.here.settings.replicas)):
-            try:
-                await js.add_stream(wanted)
-            except BadRequestError:  # it is there, with other settings
-                await js.update_stream(wanted)
-    found = await js.add_consumer(subjects.STREAM, consumer_of(hub.here.settings.host))
+        await hub.founding.prepare()
+    found = await hub.here.js.consumer_info(subjects.STREAM, hub.here.settings.host)
     waiting = (found.num_pending or 0) + (found.num_ack_pending or 0)
     hub.presence.held = {"held": waiting, "again": found.num_redelivered or 0}
-
-
-def consumer_of(host: str) -> ConsumerConfig:
-    """The subjects of the stream that a host reads."""
-    return ConsumerConfig(
-        name=host,
-        durable_name=host,
-        filter_subject=subjects.incoming(host),
-        ack_wait=30.0,
-        max_ack_pending=4 * BATCH,
-    )
 
 
 async def serve(membership: Membership, environ: Mapping[str, str]) -> None:
@@ -126,8 +94,9 @@ async def serve(membership: Membership, environ: Mapping[str, str]) -> None:
         hub.reporting.look_around()
         commands = await hub.talk.serve(hub.reporting.status)
         try:
-            if await hub.unless_stopped(_connect(hub)):
-                await hub.unless_stopped(_carry(hub))
+            for part in (_let_in, _connect, _carry):
+                if not await hub.unless_stopped(part(hub)):
+                    break
         finally:
             commands.close()
             hub.here.trouble = NOT_RUNNING
@@ -135,6 +104,19 @@ async def serve(membership: Membership, environ: Mapping[str, str]) -> None:
             hub.reporting.write_status()
             with suppress(NatsError, asyncio.TimeoutError):
                 await asyncio.wait_for(hub.here.nc.close(), RETRY)
+
+
+async def _let_in(hub: Hub) -> None:
+    """Until the founder has let this host in, if it has an invitation. Raises ConfigError, WorldError."""
+    while (invitation := hub.here.membership.joining()) is not None:
+        try:
+            why = await ask_in(hub.here.membership, invitation)
+        except Refused as refusal:
+            why = str(refusal)
+        if why:
+            hub.reporting.say_trouble(f"this host has not been let into the hub yet: {why}")
+            await asyncio.sleep(_LOOK)
+            hub.reporting.look_around()
 
 
 async def _connect(hub: Hub) -> None:
@@ -160,7 +142,7 @@ async def _connect(hub: Hub) -> None:
                 name=f"mailboxd {hub.here.settings.host}",
                 tls=context,
                 nkeys_seed_str=nkey_seed(hub.here.key),
-                inbox_prefix=f"_INBOX.{hub.here.settings.host}",
+                inbox_prefix=subjects.inbox_of(hub.here.settings.host),
                 max_reconnect_attempts=-1,
                 reconnect_time_wait=1,
                 connect_timeout=5,
@@ -176,7 +158,6 @@ async def _connect(hub: Hub) -> None:
 
 async def _carry(hub: Hub) -> None:
     """Do all work, until one part of it ends with a bug."""
-    js = hub.here.nc.jetstream()
 
     async def hear(message: Msg) -> None:
         hub.presence.hear(message.subject.rpartition(".")[2], message.data)
@@ -187,6 +168,8 @@ async def _carry(hub: Hub) -> None:
         hub.talk.hear(message.subject.rpartition(".")[2], message.data)
 
     await hub.here.nc.subscribe(subjects.talk(hub.here.settings.host, "*"), cb=hear_talk)
+    if hub.here.is_founder:
+        await hub.here.nc.subscribe(subjects.joining(), cb=hub.founding.hear)
 
     async def every(seconds: float, work: Callable[[], Awaitable[None]], wake: asyncio.Event | None = None) -> None:
         while True:
@@ -200,10 +183,9 @@ async def _carry(hub: Hub) -> None:
                 wake.clear()
 
     async def prepare() -> None:
-        """See that the server has what is needed, also after its store was deleted."""
         try:
-            await _prepare(hub, js)
-        except (TimeoutError, NatsError) as error:
+            await _prepare(hub)
+        except (TimeoutError, NatsError, MailboxdError) as error:
             if hub.here.nc.is_connected:
                 hub.reporting.say_trouble(f"{hub.here.server} is not ready: {reason_of(error)}")
         else:

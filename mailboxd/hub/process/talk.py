@@ -25,6 +25,7 @@ from mailboxd.errors import MailboxdError
 from mailboxd.host.system import system
 from mailboxd.hub.client.report import SOCKET, silence
 from mailboxd.hub.process.answers import answer
+from mailboxd.hub.process.founding import Founding
 from mailboxd.hub.process.here import ThisHost
 from mailboxd.hub.process.presence import Presence
 from mailboxd.hub.process.probe import Canary, probe
@@ -47,6 +48,7 @@ class Talk:
     here: ThisHost
     workspaces: Workspaces
     presence: Presence
+    founding: Founding
     canary: Canary = field(init=False)
     _told: dict[str, tuple[float, dict[str, Any]]] = field(default_factory=dict)
     """The last report to each host, and its time."""
@@ -199,6 +201,8 @@ class Talk:
                 found = status()
             elif "probe" in said:
                 found = await probe(self.here, self.canary)
+            elif "revoke" in said:
+                found = await self.founding.revoked(said["revoke"], said["export"])
             else:
                 found = await self.ask(said["question"], said["hosts"], float(said["seconds"]))
             writer.write(json.dumps(found).encode())

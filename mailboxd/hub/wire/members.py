@@ -1,4 +1,9 @@
-"""Who belongs to a hub: the list of hosts and keys that its founder signs, and tokens that let a host join."""
+"""Who belongs to a hub: the list that its founder signs, and the invitations by which a host gets onto it.
+
+A host's key is made on that host and never leaves it, so it tells apart what was called by the same name before and
+after: a name that is revoked and invited again has another key. A token holds a secret of its own, which is good for
+one thing: to ask the founder, once, to put a key onto the list.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +15,17 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from mailboxd.core.times import to_epoch
+from mailboxd.core.vocabulary import is_id
 from mailboxd.errors import ConfigError
+from mailboxd.hub.wire.cards import opened, sealed
 from mailboxd.hub.wire.names import is_host
 from mailboxd.keys import PrivateKey, PublicKey
 
-_INVITATION = "mailboxd-hub-1."  # what a token begins with
+_TOKEN, _OLDER = "mailboxd-hub-2.", "mailboxd-hub-1."  # what a token begins with
 MOST_TOKEN = 65_536
+EVERY = "*"
+"""Every pool."""
 
 
 # The list of hosts
@@ -23,10 +33,14 @@ MOST_TOKEN = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """The hosts of a hub and their public keys, signed by its founder. A higher version replaces a lower one."""
+    """The hosts of a hub, their public keys and the pools that they may serve, signed by its founder.
+
+    A higher version replaces a lower one.
+    """
 
     version: int = 0
-    hosts: Mapping[str, str] = field(default_factory=dict)
+    hosts: Mapping[str, Any] = field(default_factory=dict)
+    """`{"key": ..., "pools": [...]}` by name; in older lists only the key, of a host for all pools."""
     signature: str = ""
 
     def content(self) -> bytes:
@@ -36,8 +50,26 @@ class Members:
         return replace(self, signature=founder.sign(self.content()))
 
     def key(self, host: str) -> PublicKey | None:
-        text = self.hosts.get(host)
-        return None if text is None else PublicKey.parse(text)
+        found = self.hosts.get(host)
+        return None if found is None else PublicKey.parse(found if isinstance(found, str) else found["key"])
+
+    def pools(self, host: str) -> tuple[str, ...]:
+        """The roles of the pools that a host may serve; `*` = every one."""
+        found = self.hosts.get(host, {"pools": ()})
+        return (EVERY,) if isinstance(found, str) else tuple(found["pools"])
+
+    def may_serve(self, host: str, role: str) -> bool:
+        return not {EVERY, role.lower()}.isdisjoint(self.pools(host))
+
+    def serving(self, role: str) -> tuple[str, ...]:
+        """The hosts that may serve a pool."""
+        return tuple(host for host in sorted(self.hosts) if self.may_serve(host, role))
+
+    def changed(self, host: str, key: PublicKey | None, pools: tuple[str, ...] = ()) -> Members:
+        """The next list, unsigned: with this host, or without it if it has no key."""
+        named = {one: (self.key(one), self.pools(one)) for one in self.hosts} | {host: (key, pools)}
+        hosts = {one: {"key": str(its), "pools": [*roles]} for one, (its, roles) in named.items() if its is not None}
+        return Members(self.version + 1, hosts)
 
     def may_serve(self, host: str, role: str) -> bool:
         """Whether a host may serve a pool."""
@@ -53,42 +85,113 @@ class Members:
         try:
             members = cls(**found)  # type: ignore[arg-type]
             fine = founder.has_signed(members.content(), members.signature) and all(map(is_host, members.hosts))
-            _ = [PublicKey.parse(key) for key in members.hosts.values()]
-        except (TypeError, ValueError, AttributeError):
+            for host in members.hosts:
+                members.key(host)
+                fine = fine and all(role == EVERY or is_id(role) for role in members.pools(host))
+        except (TypeError, ValueError, AttributeError, KeyError):
             return None
         return members if fine else None
 
 
-# Tokens
+# Invitations
 
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """All that a host needs to join. It contains the host's private key."""
+    """All that a host needs to ask the founder to be let in: what a token holds. It holds no key of a host."""
 
     host: str
     servers: tuple[str, ...]
     founder: str
-    key: str
+    secret: str
+    """The private key of the invitation: the server lets its holder ask, and do nothing else."""
     certificate: str
-    members: Mapping[str, Any]
 
     def token(self) -> str:
         packed = zlib.compress(json.dumps(asdict(self)).encode(), 9)
-        return _INVITATION + base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
+        return _TOKEN + base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
 
     @classmethod
     def parse(cls, text: str) -> Invitation:
         """Raises ConfigError."""
         body = "".join(text.split())
+        if body.startswith(_OLDER):
+            raise ConfigError(
+                "this token is of an older mailboxd and no longer good; `mailboxd hub invite HOST` prints one"
+            )
         try:
-            if not body.startswith(_INVITATION) or len(body) > MOST_TOKEN:
+            if not body.startswith(_TOKEN) or len(body) > MOST_TOKEN:
                 raise ValueError
-            encoded = body.removeprefix(_INVITATION)
+            encoded = body.removeprefix(_TOKEN)
             packed = base64.urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4))
-            return cls(**json.loads(zlib.decompressobj().decompress(packed, MOST_TOKEN)))
-        except (ValueError, TypeError, zlib.error, binascii.Error):
+            found = cls(**json.loads(zlib.decompressobj().decompress(packed, MOST_TOKEN)))
+            PrivateKey.parse(found.secret)
+            PublicKey.parse(found.founder)
+        except (ValueError, TypeError, AttributeError, zlib.error, binascii.Error):
             raise ConfigError("this is not a complete token; `mailboxd hub invite HOST` prints one") from None
+        return replace(found, servers=tuple(found.servers))
+
+    def request(self, own: PrivateKey) -> bytes:
+        """What a host asks with: its new key, signed with the invitation's, and a proof that it has that key."""
+        content = {"host": self.host, "key": str(own.public), "proof": own.sign(_proof(self.host, self.key))}
+        return sealed(PrivateKey.parse(self.secret), content)
+
+    @property
+    def key(self) -> PublicKey:
+        return PrivateKey.parse(self.secret).public
+
+    def answer(self, raw: bytes, own: PublicKey) -> Members | str | None:
+        """The list with this host, or why the founder refuses; None if the founder does not say so to this key."""
+        content = opened(raw, PublicKey.parse(self.founder)) or {}
+        if content.get("key") != str(own):
+            return None
+        if refused := content.get("refused"):
+            return str(refused)
+        members = Members.verified(content.get("members"), PublicKey.parse(self.founder))
+        return members if members is not None and members.key(self.host) == own else None
+
+
+def _proof(host: str, invitation: PublicKey) -> bytes:
+    return f"mailboxd join {host} {invitation}".encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Invited:
+    """An invitation as the founder remembers it. One that was used is kept as long as its host is in the hub."""
+
+    key: str
+    until: str
+    """When it expires, unless it has been used."""
+    pools: tuple[str, ...] = ()
+    used_by: str = ""
+    """The public key that it has put onto the list."""
+    refused: str = ""
+    """When another host asked with it last."""
+
+    def is_over(self, now: str) -> bool:
+        return not self.used_by and to_epoch(now) > to_epoch(self.until)
+
+    def asker(self, host: str, raw: bytes) -> PublicKey | None:
+        """The key with which a host asks to be let in, if it has this invitation and that key."""
+        content = opened(raw, PublicKey.parse(self.key)) or {}
+        try:
+            key = PublicKey.parse(content["key"])
+            fine = content["host"] == host and key.has_signed(_proof(host, PublicKey.parse(self.key)), content["proof"])
+        except (KeyError, ValueError, TypeError, AttributeError):
+            return None
+        return key if fine else None
+
+    def refusal(self, host: str, key: PublicKey, now: str) -> str:
+        """Why this key is not let in; empty if it is, also when it asks again."""
+        if self.used_by and self.used_by != str(key):
+            return f"another host has joined as {host} with this token; each host needs one of its own"
+        return f"the token expired at {self.until}" if self.is_over(now) else ""
+
+
+def answered(founder: PrivateKey, key: PublicKey, said: Members | str) -> bytes:
+    """The founder's answer to a host that asks: the list, or why it is refused."""
+    told = {"refused": said} if isinstance(said, str) else {"members": asdict(said)}
+    return sealed(founder, {"key": str(key), **told})
 
 
 # NKeys: a prefix, the key and a checksum in base32

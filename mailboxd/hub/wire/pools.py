@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from mailboxd.hub.wire.mail import GRACE
-from mailboxd.hub.wire.subjects import CLAIMS, JOBS, claims_of, jobs_of
+from mailboxd.hub.wire.subjects import API, CLAIMS, JOBS, claims_of, jobs_of
 
 LEASE = 30.0
 """Seconds without a new claim after which a job goes to another host."""
@@ -34,14 +34,13 @@ UNTAKEN = 2 * LEASE
 
 def rights(host: str, roles: tuple[str, ...]) -> list[str]:
     """What a host may publish so that its agents can give work to pools, and serve pools of these roles (`*`: all)."""
-    api = "$JS.API"
     return [
         jobs_of(sender=host),
         claims_of(sender=host, host=host),
-        *(f"{api}.STREAM.INFO.{stream}" for stream in (JOBS, CLAIMS)),
-        f"{api}.STREAM.MSG.GET.{CLAIMS}",
+        *(f"{API}.STREAM.INFO.{stream}" for stream in (JOBS, CLAIMS)),
+        f"{API}.STREAM.MSG.GET.{CLAIMS}",
         *(claims_of(role, host=host) for role in roles),
-        *(f"{api}.DIRECT.GET.{JOBS}.{jobs_of(role)}" for role in roles),
+        *(f"{API}.DIRECT.GET.{JOBS}.{jobs_of(role)}" for role in roles),
     ]
 
 

@@ -3,20 +3,27 @@
     mb.v2.<to-host>.mail.<from-host>                                  a message
     mb.v2.<to-host>.receipt.<from-host>                               what became of one
     mb.v2.<to-host>.talk.<from-host>                                  said directly, stored nowhere
+    mb.v2.<to-host>.ask.<from-host>                                   asked directly, stored nowhere
+    mb.v2.<host>.copy.<host>                                          whether this host runs elsewhere, too
     mb.v2.card.<host>                                                 who is there, stored nowhere
+    mb.v2.join.<host>                                                 said by whoever has an invitation for this name
     mb.pool.v2.<role>.<from-host>.<job>                               a job for whoever serves the role
     mb.claim.v2.<role>.<from-host>.<job>.<host>                       whose turn it is
     mb.file.v2.<to-host>.<from-host>.<message>.<name>.<piece>         a part of a file that goes with a message
 
-The server lets each host publish under its own name only. Another version of the wire has other subjects and streams.
+The server lets each host publish under its own name only, and the streams take only what is for a host of the hub.
+Another version of the wire has other subjects and streams.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mailboxd.hub.wire.names import token, untoken
 
+API = "mb.api"
+"""Below it hosts reach what they may of the streams. The founder has the whole API below a name that only it knows."""
 STREAM, SUBJECTS = "MAILBOXD2", ("mb.v2.*.mail.*", "mb.v2.*.receipt.*")
 CARDS = "mb.v2.card"
 FILES, FILE_SUBJECTS = "MAILBOXD2_FILES", "mb.file.v2.>"
@@ -66,6 +73,43 @@ def incoming(host: str) -> str:
 def talk(to: str, sender: str) -> str:
     """The subject of what one host says to another, without storage."""
     return f"mb.v2.{to}.talk.{sender}"
+
+
+def asked(to: str, sender: str) -> str:
+    """The subject on which one host asks another, and waits for the answer."""
+    return f"mb.v2.{to}.ask.{sender}"
+
+
+def copy_of(host: str) -> str:
+    """The subject on which the hub processes of one host find out that there are two."""
+    return f"mb.v2.{host}.copy.{host}"
+
+
+def joining(host: str = "*") -> str:
+    """The subject on which a host asks the founder to be let in."""
+    return f"mb.v2.join.{host}"
+
+
+def guest(host: str) -> str:
+    """As whom a host asks to be let in; no host has such a name."""
+    return f"join={host}"
+
+
+def inbox_of(host: str) -> str:
+    """What the subjects begin with to which a host wants answers."""
+    return f"_INBOX.{host}"
+
+
+def is_inbox_of(host: str, reply: str) -> bool:
+    """Whether an answer may go there. The asker names the subject, and the server would let it pass anywhere."""
+    return reply.startswith(f"{inbox_of(host)}.")
+
+
+def stored_of(hosts: Iterable[str]) -> tuple[list[str], list[str]]:
+    """The subjects of mail and of files that the streams take: those for hosts of the hub."""
+    names = sorted(hosts)
+    mail = [str(kind(host, "*")) for host in names for kind in (mail_subject, receipt_subject)]
+    return mail, [files_of(host) for host in (*names, POOLS)]
 
 
 @dataclass(frozen=True, slots=True)
