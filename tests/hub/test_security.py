@@ -40,6 +40,7 @@ def farm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farm]:
         farm[name].start_hub()
     eventually(lambda: farm["alpha"].is_connected_with("beta"), 30, farm.last_words)
     farm["gamma"].let_in()
+    eventually(lambda: all("gamma" in farm[name].status()["hosts"] for name in ("alpha", "beta")), 30, farm.last_words)
     yield farm
     farm.close()
 
