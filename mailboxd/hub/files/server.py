@@ -29,6 +29,7 @@ from mailboxd.hub.wire.subjects import (
     CLAIMS,
     FILE_SUBJECTS,
     FILES,
+    JOB_SUBJECTS,
     JOBS,
     POOLS,
     STREAM,

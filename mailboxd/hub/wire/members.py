@@ -71,14 +71,6 @@ class Members:
         hosts = {one: {"key": str(its), "pools": [*roles]} for one, (its, roles) in named.items() if its is not None}
         return Members(self.version + 1, hosts)
 
-    def may_serve(self, host: str, role: str) -> bool:
-        """Whether a host may serve a pool."""
-        return host in self.hosts and bool(role)
-
-    def serving(self, role: str) -> tuple[str, ...]:
-        """The hosts that may serve a pool."""
-        return tuple(sorted(host for host in self.hosts if self.may_serve(host, role)))
-
     @classmethod
     def verified(cls, found: object, founder: PublicKey) -> Members | None:
         """The list, if the founder signed it."""
