@@ -166,7 +166,7 @@ class Way:
         here: Any = SimpleNamespace(
             settings=SimpleNamespace(host="alpha", accept=("*",)),
             key=key,
-            nc=SimpleNamespace(jetstream=lambda timeout: self.pieces),
+            nc=SimpleNamespace(jetstream=lambda **_: self.pieces),
             woken=asyncio.Event(),
         )
         self.files = Attachments(here, UnderWay(ManualClock()))
