@@ -26,7 +26,16 @@ from mailboxd.core.effects import LookUp, RunTurn, Send
 from mailboxd.core.events import Kind
 from mailboxd.core.failure import failed_attempt, outcome_unknown, pause, worker
 from mailboxd.core.fixpoint import announce_end, cancel_at_peer, synthesise
-from mailboxd.core.inputs import Imported, ImportedDispatched, ImportedDone, ImportedFailed, Progress, Reply, TurnEnded
+from mailboxd.core.inputs import (
+    Imported,
+    ImportedDispatched,
+    ImportedDone,
+    ImportedFailed,
+    Progress,
+    Reply,
+    TurnEnded,
+    WorkForgotten,
+)
 from mailboxd.core.json_codec import to_json
 from mailboxd.core.lifecycle import Trigger, awaits_late_answer, join_is_met, may_start
 from mailboxd.core.model import NO_USAGE, Attempt, Plan, Task, changed
@@ -444,6 +453,15 @@ def _after_the_end(builder: DecisionBuilder, reply: Reply) -> None:
         summary = summary_line(reply.answer.summary) or summary_line(text)
         builder.artifact("primary_output", text, summary, reply.sender)
         builder.amend("a late result can be accepted", result=text, result_summary=summary)
+
+
+def work_forgotten(builder: DecisionBuilder, found: WorkForgotten) -> None:
+    """End an attempt that its peer no longer knows of: a turn may have begun there, so a person decides."""
+    attempt = builder.attempt
+    if attempt is None or attempt.id != found.attempt_id or attempt.status is not AttemptStatus.RUNNING:
+        return
+    if attempt.waiting_for in (Waiting.REPLY, Waiting.ANSWER):
+        outcome_unknown(builder, found.why)
 
 
 # Import of work that began without mailboxd (by hand, or by another clawflow tool)

@@ -51,6 +51,7 @@ from mailboxd.core.inputs import (
     Start,
     TimePassed,
     TurnEnded,
+    WorkForgotten,
 )
 from mailboxd.core.json_codec import to_json
 from mailboxd.core.lifecycle import AFTER_JOIN, BEFORE_EXECUTION, Trigger, applies, deadline_passed
@@ -202,6 +203,8 @@ def decide(
             pass  # the fixpoint judges it anew
         case SenderTold():
             conversation.tell_sender(builder, given)
+        case WorkForgotten():
+            attempts.work_forgotten(builder, given)
         case ImportedDone() | ImportedFailed() | ImportedDispatched():
             imported(builder, given)
         case Checkpoint() | FileMade() | ReviewGiven() | OpenCircuit():

@@ -179,6 +179,14 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkForgotten:
+    """The peer's host no longer knows of work that it had taken: it was restored from a backup. `why` is one line."""
+
+    attempt_id: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class SenderTold:
     """What a task of a peer waits for has changed: its sender is told. `why` is one line."""
 
@@ -359,6 +367,7 @@ Input = (
     | TimePassed
     | LookAgain
     | SenderTold
+    | WorkForgotten
     | CheckEnded
     | ByTool
     | OfApproval

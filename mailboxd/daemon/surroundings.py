@@ -113,8 +113,11 @@ class Surroundings:
         return mono + _PEERS
 
     def _check_hub(self) -> float:
-        """Store why mail for other hosts is delayed."""
+        """Store why mail for other hosts is delayed, and that they have forgotten work."""
         hub = self.effects.posting.hub
+        for task_id, forgotten in hub.forgotten():
+            if self.engine.store.tasks.get(task_id) is not None:
+                self.engine.handle(task_id, forgotten)
         self.engine.store.meta.set_held_up(hub.held_up())
         self.engine.store.meta.set_holders(hub.holders())
         self.health.report(Component.HUB, hub.trouble(self.engine.now), Grade.AMBER)

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+from mailboxd.core.inputs import WorkForgotten
 from mailboxd.core.outcomes import Failed, Outcome, Permanence, Succeeded
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.vocabulary import as_id
@@ -100,6 +101,8 @@ class HubMail:
     """The agents that mail waits for have changed since the last `held_up`."""
     _read: list[str] = field(default_factory=list)
     """Receipts that the next transaction records."""
+    _forgotten: list[str] = field(default_factory=list)
+    """Messages of which the next transaction records that they were forgotten."""
     _may_be_left: bool = True
     """There may be receipts for which no order waits: an earlier daemon recorded and did not remove them."""
 
@@ -157,11 +160,26 @@ class HubMail:
                 yield order, _outcome(order, receipt)
         self._may_be_left = False
 
+    def forgotten(self) -> Iterator[tuple[str, WorkForgotten]]:
+        """The tasks whose work another host had taken and has forgotten. Raises WorldError."""
+        if self.view.info is None:
+            return
+        for message_id, found in Spool(self.view.ws).forgotten().items():
+            self._forgotten.append(message_id)
+            why = (
+                f"the host {found.host} no longer knows of this work, which it had taken: it was restored from a backup"
+            )
+            yield found.task, WorkForgotten(found.attempt, why)
+
     def recorded(self) -> None:
-        """Remove the receipts that were read before the last transaction. Raises WorldError."""
+        """Remove what was read before the last transaction. Raises WorldError."""
+        spool = Spool(self.view.ws)
         while self._read:
-            Spool(self.view.ws).recorded(self._read[-1])
+            spool.recorded(self._read[-1])
             self._read.pop()
+        while self._forgotten:
+            spool.recorded_forgotten(self._forgotten[-1])
+            self._forgotten.pop()
 
     def held_up(self) -> dict[str, str]:
         """The agents, in lower case, whose mail waits for a receipt, each with the reason for the delay.

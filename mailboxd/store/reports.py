@@ -424,6 +424,28 @@ class Report:
         )
         return rows.fetchone() is not None
 
+    def given_to_host(self, host: str) -> list[Row]:
+        """The work that agents of another host have taken and not finished: message, attempt, task."""
+        return self.rows(
+            "SELECT max(m.message_id) AS message_id, m.sha256, m.receiver, a.id AS attempt, a.task FROM attempts a"
+            " JOIN tasks t ON t.id = a.task AND t.attempt = a.ordinal"
+            " JOIN messages m ON m.task = a.task AND m.direction = 'out' AND m.type = 'task'"
+            " WHERE m.receiver = a.executor AND lower(a.executor) GLOB ?"
+            " AND a.status = 'running' AND a.waiting_for IN ('reply', 'answer')"
+            " GROUP BY a.id",
+            f"{host}.*",
+        )
+
+    def said_to_host(self, host: str, since: str) -> list[Row]:
+        """The results, answers and orders that agents of another host have taken, the newest first."""
+        return self.rows(
+            "SELECT message_id, sha256, receiver, path FROM messages WHERE direction = 'out' AND verdict = 'sent'"
+            " AND type NOT IN ('task', 'progress', 'ack') AND lower(receiver) GLOB ? AND at >= ?"
+            " ORDER BY id DESC LIMIT 1000",
+            f"{host}.*",
+            since,
+        )
+
     def over(self, attempts: Iterable[str]) -> set[str]:
         """Those of these attempts whose results are no longer needed."""
         rows = self.db.execute(

@@ -22,6 +22,7 @@ from mailboxd.core.inputs import (
     Steer,
     TurnEnded,
     Unblock,
+    WorkForgotten,
 )
 from mailboxd.core.model import Origin, Policy, Spec
 from mailboxd.core.outcomes import (
@@ -462,3 +463,42 @@ def test_after_a_question_of_the_synthesis_the_synthesis_continues() -> None:
     assert (turn.turn, "EUR" in turn.note) == (Turn.SYNTHESIS, True)
     desk.plans("t", child("b", "bob", "a"))
     assert desk.phases("t", "t.b") == ["executing", "executing"]
+
+
+FORGOT = "the host beta no longer knows of this work, which it had taken"
+
+
+@pytest.mark.parametrize("answer", [Question("Which colour?"), None])
+def test_work_that_its_peer_has_forgotten_waits_for_a_person_at_once_and_a_late_answer_counts(
+    answer: Question | None,
+) -> None:
+    desk = given_to_bob()
+    attempt = desk.attempt("t.a").id
+    if answer:
+        desk.handle("t.a", Reply("bob", answer, attempt))
+    desk.handle("t.a", WorkForgotten("att_other", FORGOT))
+    assert desk.phase("t.a") is Phase.EXECUTING, "another attempt's"
+    desk.handle("t.a", WorkForgotten(attempt, FORGOT))
+    assert (desk.phase("t.a"), desk.attempt("t.a").status) == (Phase.CIRCUIT_OPEN, AttemptStatus.UNKNOWN)
+    assert FORGOT in desk.task("t.a").reason
+    desk.handle("t.a", WorkForgotten(attempt, FORGOT))
+    assert len(desk.events("t.a", Kind.CIRCUIT_OPENED)) == 1
+    desk.handle("t.a", Reply("bob", Results("Red."), attempt))
+    assert desk.phase("t.a") is Phase.COMPLETED
+    desk.verify()
+
+
+def test_work_that_may_be_repeated_and_was_forgotten_is_given_again() -> None:
+    desk = given_to_bob(idempotent=True)
+    desk.handle("t.a", WorkForgotten(desk.attempt("t.a").id, FORGOT))
+    assert desk.phase("t.a") is Phase.EXECUTION_READY
+    desk.verify()
+
+
+def test_work_whose_reply_is_here_cannot_be_forgotten() -> None:
+    desk = given_to_bob()
+    attempt = desk.attempt("t.a").id
+    desk.handle("t.a", Reply("bob", Results("Red."), attempt))
+    desk.handle("t.a", WorkForgotten(attempt, FORGOT))
+    assert desk.phase("t.a") is Phase.COMPLETED
+    desk.verify()

@@ -51,7 +51,8 @@ def test_a_message_that_makes_the_process_fail_is_tried_again_then_refused(
 
     async def take() -> int:
         hub = Hub.of(member, host.env)
-        failing = Failing(hub.here, hub.workspaces, hub.under_way, hub.attachments, hub.receipts, hub.jobs_given)
+        parts = (hub.here, hub.workspaces, hub.under_way, hub.attachments, hub.receipts, hub.presence, hub.jobs_given)
+        failing = Failing(*parts)
         message = Msg(Client(), "mb.v2.beta.mail.alpha", reply, sealed(member), {"Mailboxd-Id": "msg_1"})
         await failing._take(message, set())
         return hub.here.counts["refused"]

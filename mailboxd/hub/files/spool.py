@@ -4,6 +4,8 @@
     .mailboxd/hub/sent/<message_id>.md         stored by the server; no receipt yet
     .mailboxd/hub/files/<message_id>/          the files that go with it, each named by its SHA-256
     .mailboxd/hub/receipts/<message_id>.json   the receiver's signed receipt, until the daemon has recorded it
+    .mailboxd/hub/keys/<message_id>            the key of the host that it is for, from the first time that it was sent
+    .mailboxd/hub/forgotten/<message_id>.json  the host that took it knows of it no more, until the daemon records that
     .mailboxd/hub/holders/<message_id>.json    which host has a job of a pool; the job stays in sent/ until it is over
 
 A message is in `new` or `sent` until its receipt is durable. Everything may be repeated. The hub process writes beside
@@ -29,6 +31,7 @@ from mailboxd.mailbox.files import creating, directory, lstat, publish, read_fil
 from mailboxd.mailbox.layout import Workspace
 
 NEW, SENT, RECEIPTS, HOLDERS, ATTACHED = "new", "sent", "receipts", "holders", "files"
+KEYS, FORGOTTEN = "keys", "forgotten"
 _FOLDER = "hub"
 _LARGEST = 8 << 20
 
@@ -42,7 +45,7 @@ class Spool:
     def create(self) -> None:
         """Create the directories that are missing."""
         with world_errors(f"create {self.ws.state / _FOLDER}"):
-            for names in ((), (NEW,), (SENT,), (RECEIPTS,), (HOLDERS,), (ATTACHED,)):
+            for names in ((), *((place,) for place in (NEW, SENT, RECEIPTS, HOLDERS, ATTACHED, KEYS, FORGOTTEN))):
                 path = (self.ws.state.name, _FOLDER, *names)
                 with directory(self.ws.root, *path[:-1]) as above, suppress(FileExistsError):
                     os.mkdir(path[-1], 0o700, dir_fd=above)
@@ -100,7 +103,31 @@ class Spool:
         for place in (NEW, SENT):
             self._remove(place, _file(receipt.message_id))
         self._remove(HOLDERS, f"{receipt.message_id}.json")
+        self._remove(KEYS, receipt.message_id)
         self._detach(receipt.message_id)
+
+    def pin(self, message_id: str, key: str) -> str:
+        """The key of the host that a message was first sent to; it is this one if it has none yet."""
+        if (pinned := self._read(KEYS, message_id)) is not None:
+            return pinned.decode(errors="replace")
+        with world_errors(f"write to {KEYS}"), self._open(KEYS) as fd, suppress(FileExistsError):
+            publish(fd, message_id, key.encode(), durable=False)  # a power cut only has it pinned again
+        return key
+
+    def forget(self, message_id: str, forgotten: Forgotten) -> None:
+        """The host that took a message knows of it no more."""
+        self._publish(FORGOTTEN, f"{message_id}.json", forgotten.to_bytes())
+
+    def forgotten(self) -> dict[str, Forgotten]:
+        """What is to be recorded as forgotten, by message id."""
+        if not (self.ws.state / _FOLDER / FORGOTTEN).exists():
+            return {}  # the hub process is of an earlier version
+        found = {name: Forgotten.parse(self._read(FORGOTTEN, f"{name}.json") or b"") for name in self.names(FORGOTTEN)}
+        return {name: one for name, one in found.items() if one is not None}
+
+    def recorded_forgotten(self, message_id: str) -> None:
+        """The daemon has recorded that."""
+        self._remove(FORGOTTEN, f"{message_id}.json")
 
     def taken(self, receipt: Receipt, attempt: str) -> None:
         """A host has taken a job of a pool; the daemon gets the receipt, and the job stays."""
@@ -185,6 +212,26 @@ def _file(message_id: str) -> str:
 
 
 # Reports of the hub process to the daemon
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """Work of an attempt that another host had taken, and of which it knows nothing any more: it was restored."""
+
+    task: str
+    attempt: str
+    host: str
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def parse(cls, raw: bytes) -> Forgotten | None:
+        try:
+            found = json.loads(raw)
+            return cls(str(found["task"]), str(found["attempt"]), str(found["host"]))
+        except (ValueError, TypeError, KeyError):
+            return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,8 @@ class HubInfo:
     """Their agents by address."""
     pools: Mapping[str, PoolInfo] = field(default_factory=dict)
     """By role."""
+    is_complete: bool = True
+    """False while hosts may be missing: the hub process has just begun, and not heard of all of them yet."""
 
     def to_bytes(self) -> bytes:
         return json.dumps(asdict(self)).encode()
@@ -72,7 +74,7 @@ class HubInfo:
             found = json.loads(raw)
             peers = {str(name): PeerInfo(**info) for name, info in found["peers"].items()}
             pools = {str(role): PoolInfo.parse(info) for role, info in found["pools"].items()}
-            return cls(found["host"], tuple(found["hosts"]), peers, pools)
+            return cls(found["host"], tuple(found["hosts"]), peers, pools, bool(found.get("is_complete", True)))
         except (ValueError, TypeError, KeyError, AttributeError):
             return None
 
@@ -179,7 +181,12 @@ class HubView:
             return None
         if (info := self.info) is None:
             return address if self.is_member else None
-        return address if address.host in info.hosts or address.host == info.host else None
+        is_known = address.host in info.hosts or address.host == info.host
+        return address if is_known or self._may_be_more(info) else None
+
+    def _may_be_more(self, info: HubInfo) -> bool:
+        """Whether there may be hosts and pools of which nothing was heard yet."""
+        return not info.is_complete or bool(self.trouble)
 
     def carries(self, agent: str) -> bool:
         """Whether mail for this name goes through the hub: an agent of a host, or a pool. Most names are neither."""
@@ -190,8 +197,10 @@ class HubView:
     def is_informed(self, agent: str) -> bool:
         """Whether the hub process has said what the host of this agent offers, or which pools there are."""
         address, info = self.address(agent), self.info
-        if address is None or info is None:
-            return info is not None
+        if info is None:
+            return False
+        if address is None:
+            return role_of(agent) in info.pools or not self._may_be_more(info)
         return any(name.startswith(f"{address.host}.") for name in info.peers)
 
     def is_own(self, to: str) -> bool:
@@ -209,6 +218,8 @@ class HubView:
         if info is None:
             return f"the hub process has not said yet which hosts there are; {self.trouble or 'it is starting'}"
         peer = info.peers.get(str(address))
+        if address.host not in (*info.hosts, info.host):
+            return f"the hub has no host {address.host} as far as is known; {self.trouble or 'it is asking the others'}"
         if peer is None and any(name.startswith(f"{address.host}.") for name in info.peers):
             known = ", ".join(sorted(name for name in info.peers if name.startswith(f"{address.host}.")))
             return f"there is no agent {address.agent} on the host {address.host}, which has {known}"
@@ -220,7 +231,9 @@ class HubView:
         info = self.info
         pool = info.pools.get(role) if info is not None else None
         if info is None or pool is None:
-            known = ", ".join(f"{POOL}{name}" for name in sorted(info.pools)) if info is not None else ""
+            if info is None or self._may_be_more(info):
+                return f"no host is known yet to serve {POOL}{role}; {self.trouble or 'the others are being asked'}"
+            known = ", ".join(f"{POOL}{name}" for name in sorted(info.pools))
             return f"no host of the hub serves {POOL}{role}" + (f"; there is {known}" if known else "")
         return None if pool.permitted else f"hub.yaml of {info.host} does not let its agents give work to {POOL}{role}"
 

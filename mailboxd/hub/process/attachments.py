@@ -196,8 +196,10 @@ class Attachments:
             return executor == message.from_.lower() or executor.startswith(POOL)
         return False
 
-    def is_fetching(self, message_id: str) -> bool:
-        """Whether files of a message are on their way."""
+    async def is_fetching(self, message_id: str, seconds: float) -> bool:
+        """Whether files of a message are still on their way after so long."""
+        if (task := self._tasks.get(message_id)) is not None:
+            await asyncio.wait([task], timeout=seconds)
         return message_id in self._tasks
 
     def delivered(self, message_id: str) -> None:

@@ -223,6 +223,10 @@ def streams_for(members: Members, replicas: int, most: int) -> list[StreamConfig
     return [one.evolve(max_bytes=most, discard=DiscardPolicy.NEW) for one in (wanted, *others)]
 
 
+_MOST_DELIVERIES = 20
+"""Of a message that ends the process each time; its sender asks about it, and sends it again ever more rarely."""
+
+
 def consumer_of(host: str) -> ConsumerConfig:
     """The subjects of the stream that a host reads."""
     return ConsumerConfig(
@@ -230,6 +234,7 @@ def consumer_of(host: str) -> ConsumerConfig:
         durable_name=host,
         filter_subject=incoming(host),
         ack_wait=_ACK_WAIT,
+        max_deliver=_MOST_DELIVERIES,
         max_ack_pending=_UNACKNOWLEDGED,
     )
 

@@ -56,6 +56,10 @@ class ThisHost:
     def server(self) -> str:
         return f"the server {' or '.join(self.settings.servers)}"
 
+    def server_of(self, role: str) -> str:
+        """The agent here that serves a pool, in lower case; empty if none does."""
+        return self.settings.pools[role].agent.lower() if role in self.settings.pools else ""
+
     @property
     def is_founder(self) -> bool:
         return str(self.key.public) == self.settings.founder

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from mailboxd.hub.files.membership import HostKeys, Membership
+from mailboxd.hub.process.asking import Asking
 from mailboxd.hub.process.attachments import Attachments
 from mailboxd.hub.process.founding import Founding
 from mailboxd.hub.process.here import ThisHost
@@ -42,6 +43,7 @@ class Hub:
     receiving: Receiving = field(init=False)
     jobs_held: JobsHeld = field(init=False)
     sending: Sending = field(init=False)
+    asking: Asking = field(init=False)
     founding: Founding = field(init=False)
     talk: Talk = field(init=False)
     reporting: Reporting = field(init=False)
@@ -52,11 +54,14 @@ class Hub:
         self.attachments = Attachments(here, self.under_way)
         self.receipts = Receipts(here, workspaces)
         self.presence, tables = Presence(here, workspaces), PoolTables(here)
-        mail = (here, workspaces, self.under_way, self.attachments, self.receipts)
-        self.jobs_given = JobsGiven(*mail, self.presence, tables)
+        mail = (here, workspaces, self.under_way, self.attachments, self.receipts, self.presence)
+        self.jobs_given = JobsGiven(*mail, tables)
         self.receiving = Receiving(*mail, self.jobs_given)
         self.jobs_held = JobsHeld(here, workspaces, self.receiving, self.jobs_given, tables)
         self.sending = Sending(*mail, self.jobs_given, self.jobs_held)
+        self.asking = Asking(
+            here, workspaces, self.under_way, self.receipts, self.presence, self.jobs_given, self.sending
+        )
         self.founding = Founding(here, self.presence)
         self.talk = Talk(here, workspaces, self.presence, self.founding)
         self.reporting = Reporting(

@@ -13,8 +13,10 @@ from pydantic import ValidationError
 
 from mailboxd.core.times import to_epoch, to_text
 from mailboxd.errors import WorldError
+from mailboxd.health import Grade
 from mailboxd.hub.files.spool import NEW, SENT
 from mailboxd.hub.process.here import ThisHost
+from mailboxd.hub.process.under_way import Held
 from mailboxd.hub.process.workspaces import Workspaces
 from mailboxd.hub.wire import subjects
 from mailboxd.hub.wire.cards import (
@@ -42,12 +44,13 @@ class Presence:
     here: ThisHost
     workspaces: Workspaces
     hosts: dict[str, HostSigns] = field(default_factory=dict)
-    held: dict[str, int] = field(default_factory=lambda: {"held": 0, "again": 0})
+    held: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("held", "again", "stopped"), 0))
     """The messages that the server holds for this host, as in `MailCard`."""
     remembers: str = ""
     """When the last run noted that it is there."""
     run: str = field(default_factory=lambda: secrets.token_hex(8))
     numbers: Iterator[int] = field(default_factory=lambda: count(1))
+    _stopped: int = 0
     _was_greeted: bool = False
     """Another host wants a card; many greetings get one answer."""
     _has_news: bool = False
@@ -77,6 +80,29 @@ class Presence:
             repeats=self.here.counts["repeats"],
             refused=self.here.counts["refused"],
         )
+
+    async def note_held(self, waiting: int, again: int) -> None:
+        """How much the server holds for this host, and how much of that it no longer delivers: it did so in vain.
+
+        Raises NatsError.
+        """
+        own = subjects.incoming(self.here.settings.host)
+        stored = (await self.here.js.stream_info(subjects.STREAM, subjects_filter=own)).state.subjects or {}
+        stopped, self._stopped = self._stopped, max(sum(stored.values()) - waiting, 0)
+        # what has come between the two answers is not what was there before, too
+        self.held = {"held": waiting, "again": again, "stopped": min(stopped, self._stopped)}
+
+    def standing(self, to: str) -> tuple[str, str]:
+        """How it stands with an agent of another host, in lower case: the run of its host, and its health as said."""
+        host, _, agent = to.partition(".")
+        signs = self.hosts.get(host, HostSigns())
+        health = {name.lower(): card.health for name, card in signs.agents.items()}.get(agent, "")
+        return signs.card.run if signs.card else "", health
+
+    def is_back(self, held: Held) -> bool:
+        """Whether a receiver that could not take a message is well again."""
+        now = self.standing(held.to)
+        return held.seen not in (None, now) and now[1] in (Grade.GREEN, Grade.AMBER)
 
     async def say(self, *, hello: bool = False) -> None:
         """Say how it stands here; with `hello`, the others are asked to do the same soon."""

@@ -16,11 +16,24 @@ from mailboxd.errors import UnavailableError
 from mailboxd.hub.process.here import ThisHost, logged
 from mailboxd.hub.process.workspaces import Local, Workspaces
 from mailboxd.hub.wire import receipts, subjects
-from mailboxd.hub.wire.receipts import Receipt
+from mailboxd.hub.wire.receipts import Receipt, Stage
 from mailboxd.store.reports import opened
 
 BATCH = 64
+_IN_INBOX = 5.0
+"""Seconds that mail lies in an inbox until its sender is told that it is there."""
 _log = logging.getLogger("mailboxd")
+
+
+@dataclass(slots=True)
+class Owed:
+    """A receipt that is sent once the daemon has committed a message."""
+
+    host: str
+    sha256: str
+    since: float
+    is_told: bool = False
+    """The sender knows that the message is in the inbox."""
 
 
 @dataclass(slots=True)
@@ -29,8 +42,12 @@ class Receipts:
 
     here: ThisHost
     workspaces: Workspaces
-    owed: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
-    """Receipts to be sent once the daemon has committed: agent and message id -> sending host and digest."""
+    owed: dict[tuple[str, str], Owed] = field(default_factory=dict)
+    """By agent and message id."""
+
+    def owe(self, agent: str, message_id: str, host: str, sha256: str, *, is_told: bool = False) -> None:
+        """Send the receipt of a message to its host once it is committed."""
+        self.owed[agent, message_id] = Owed(host, sha256, self.here.clock.monotonic(), is_told)
 
     async def send_owed(self) -> None:
         """Send the receipts of what the daemons have committed."""
@@ -39,32 +56,43 @@ class Receipts:
             if not names:
                 continue
             with logged(f"read what {agent} has committed"):
-                done = list(committed(one, names).items())
-                for start in range(0, len(done), BATCH):
-                    batch = done[start : start + BATCH]
+                done, until = committed(one, names), self.here.clock.monotonic() - _IN_INBOX
+                waits = [name for name in names if name not in done and self.owed[agent, name].since < until]
+                due = [*done.items(), *((name, "") for name in waits if not self.owed[agent, name].is_told)]
+                for start in range(0, len(due), BATCH):
+                    batch = due[start : start + BATCH]
                     await asyncio.gather(*(self._pay(agent, message_id, sha256) for message_id, sha256 in batch))
 
     async def _pay(self, agent: str, message_id: str, sha256: str) -> None:
-        """Send a receipt that is owed."""
-        host, expected = self.owed[agent, message_id]
-        refused = "" if sha256 == expected else f"{agent} has another message with the id {message_id}"
-        receipt = Receipt(message_id, expected, self.here.settings.host, host, self.here.clock.now(), refused)
-        if await self.send(receipt.signed(self.here.key.sign)):
-            self.owed.pop((agent, message_id), None)
+        """Send a receipt that is owed; without the digest of what was committed, that the message is in the inbox."""
+        owed = self.owed[agent, message_id]
+        stage, reason = Stage.TAKEN if sha256 else Stage.ARRIVED, ""
+        if sha256 and sha256 != owed.sha256:
+            stage, reason = Stage.REFUSED, f"{agent} has another message with the id {message_id}"
+        if await self.send(self._signed(message_id, owed.sha256, owed.host, reason, stage)):
+            owed.is_told = True
+            if sha256:
+                self.owed.pop((agent, message_id), None)
 
-    def make(self, message_id: str, raw: bytes, to: str, refused: str, sha256: str = "") -> Receipt:
-        """`sha256`: the digest of what cannot be opened, as its sender says."""
-        reason, sha256 = receipts.shortened(refused), sha256 or receipts.digest(raw)
-        return Receipt(message_id, sha256, self.here.settings.host, to, self.here.clock.now(), reason).signed(
-            self.here.key.sign
-        )
+    def make(
+        self, message_id: str, raw: bytes, to: str, reason: str, sha256: str = "", stage: Stage = Stage.REFUSED
+    ) -> Receipt:
+        """The receipt that a message is refused, or cannot be taken now.
+
+        `sha256`: the digest of what cannot be opened, as its sender says.
+        """
+        return self._signed(message_id, sha256 or receipts.digest(raw), to, receipts.shortened(reason), stage)
+
+    def _signed(self, message_id: str, sha256: str, to: str, reason: str, stage: Stage) -> Receipt:
+        own, at = self.here.settings.host, self.here.clock.now()
+        return Receipt(message_id, sha256, own, to, at, stage, reason).signed(self.here.key.sign)
 
     async def send(self, receipt: Receipt) -> bool:
         subject = str(subjects.receipt_subject(receipt.to, self.here.settings.host))
         try:
             await self.here.js.publish(subject, receipt.to_bytes(), headers={"Nats-Msg-Id": secrets.token_hex(16)})
         except (NatsError, APIError) as error:
-            _log.debug("a receipt waits: %s", error)  # its sender will ask again, by sending the message again
+            _log.debug("a receipt waits: %s", error)  # its sender will ask
             return False
         return True
 

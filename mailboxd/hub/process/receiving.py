@@ -8,7 +8,7 @@ import logging
 import secrets
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
@@ -21,13 +21,15 @@ from mailboxd.hub.client.decisions import operators_name
 from mailboxd.hub.process.attachments import Attachments
 from mailboxd.hub.process.here import MOST_REFUSED, RETRY, ThisHost
 from mailboxd.hub.process.jobs_given import JobsGiven
+
+from mailboxd.hub.process.presence import Presence
 from mailboxd.hub.process.receipts import BATCH, Receipts, committed
 from mailboxd.hub.process.under_way import UnderWay
 from mailboxd.hub.process.workspaces import Local, Workspaces
 from mailboxd.hub.wire import mail, names, receipts, subjects
 from mailboxd.hub.wire.mail import Arrival, Refusal
 from mailboxd.hub.wire.names import Address
-from mailboxd.hub.wire.receipts import Receipt
+from mailboxd.hub.wire.receipts import Receipt, Stage
 from mailboxd.hub.wire.sealing import SealError
 from mailboxd.hub.wire.subjects import JobSubject, Subject
 from mailboxd.mailbox.files import directory, lstat, world_errors
@@ -37,11 +39,17 @@ from mailboxd.protocol.messages import AnyMessage, TaskMessage, parse_message
 
 ID, DIGEST = "Mailboxd-Id", "Mailboxd-Sha256"
 """The headers with a message's id and digest, for a receipt even if the message cannot be opened."""
-_FETCHING = 1.0
-"""Seconds after which mail whose files are being fetched is looked at again."""
+_ALIVE = 10.0
+"""Seconds after which the server is told that mail whose files are being fetched is still wanted."""
+_MOST_FETCHING = 8
+"""Messages of one host that wait for their files at a time."""
 _MOST_TRIES = 5
 """Deliveries of a message that makes the process fail; then it is refused."""
 _log = logging.getLogger("mailboxd")
+
+
+class Later(Exception):
+    """Mail that cannot be taken now, and why: its sender keeps it and offers it again."""
 
 
 @dataclass(slots=True)
@@ -53,7 +61,10 @@ class Receiving:
     under_way: UnderWay
     attachments: Attachments
     receipts: Receipts
+    presence: Presence
     jobs_given: JobsGiven
+    fetching: dict[str, tuple[str, asyncio.Task[None]]] = field(default_factory=dict)
+    """The messages whose files are being fetched, and the hosts that sent them."""
 
     async def receive(self) -> None:
         """Take what the server has for this host, until it has no more consumer for it."""
@@ -74,7 +85,7 @@ class Receiving:
             self.workspaces.wake(agent)
 
     async def _take(self, message: Msg, woken: set[str]) -> None:
-        """One message: acknowledged to the server once it is durable here, or refused; left there if the disk fails."""
+        """One message: acknowledged to the server once it is durable here, refused, or to be offered later."""
         subject = Subject.parse(message.subject)
         raw, message_id = message.data, (message.headers or {}).get(ID, "")
         try:
@@ -82,18 +93,18 @@ class Receiving:
                 raise Refusal(f"the subject {message.subject[:200]} is unknown; this mailboxd may be too old")
             if subject.kind == "receipt":
                 await self._take_receipt(subject, raw, woken)
-            elif await self._not_yet(subject, self.here.unsealed(raw)):
-                await self._leave(message)
-                return
+            elif why := await self._not_yet(subject, self.here.unsealed(raw)):
+                raise Later(why)
             elif not self._take_mail(subject, message_id, self.here.unsealed(raw), woken):
-                await self._leave(message, _FETCHING)
+                self._hold(message, message_id, subject.sender)
                 return
         except (Refusal, SealError) as refusal:
             await self._refuse(subject, message, message_id, str(refusal))
-        except (NatsError, WorldError) as error:
-            _log.warning("mail waits at the server: %s", error)
-            await self._leave(message)
-            return
+        except (Later, NatsError, WorldError) as error:
+            if not await self._put_off(subject, message, message_id, str(error)):
+                _log.warning("mail waits at the server: %s", error)
+                await self._leave(message)
+                return
         except Exception:
             _log.exception("a bug in mailboxd: %s on %s; please report it", message_id[:128], message.subject[:200])
             if message.metadata.num_delivered < _MOST_TRIES:
@@ -103,10 +114,37 @@ class Receiving:
         with suppress(NatsError):
             await message.ack()
 
-    async def _leave(self, message: Msg, seconds: float = RETRY) -> None:
-        """Have the server deliver it again later."""
+    async def _leave(self, message: Msg) -> None:
+        """Have the server deliver it again later, a number of times."""
         with suppress(NatsError):
-            await message.nak(delay=seconds)
+            await message.nak(delay=RETRY)
+
+    async def _put_off(self, subject: Subject | None, message: Msg, message_id: str, reason: str) -> bool:
+        """Tell the sender of mail that it cannot be taken now; whether it knows, and the server may forget it."""
+        if subject is None or subject.kind != "mail" or not is_id(message_id) or self.here.keys(subject.sender) is None:
+            return False
+        _log.warning("mail is put off: %s of %s: %s", message_id, subject.sender, first_line(reason))
+        sha256 = (message.headers or {}).get(DIGEST, "")[:64]
+        receipt = self.receipts.make(message_id, message.data, subject.sender, reason, sha256, Stage.LATER)
+        return await self.receipts.send(receipt)
+
+    def _hold(self, message: Msg, message_id: str, sender: str) -> None:
+        """Keep it, unacknowledged, while its files are being fetched. Raises Later."""
+        if message_id in self.fetching:
+            return
+        if sum(host == sender for host, _ in self.fetching.values()) >= _MOST_FETCHING:
+            raise Later(f"{_MOST_FETCHING} other messages of {sender} wait for their files")
+        task = asyncio.create_task(self._take_with_files(message, message_id))
+        self.fetching[message_id] = sender, task
+
+    async def _take_with_files(self, message: Msg, message_id: str) -> None:
+        try:
+            while await self.attachments.is_fetching(message_id, _ALIVE):
+                with suppress(NatsError):
+                    await message.in_progress()
+            await self._take_all([message])
+        finally:
+            self.fetching.pop(message_id, None)
 
     async def refuse_job(self, job: JobSubject, raw: bytes, sha256: str, reason: str) -> None:
         """`sha256`: the digest of what cannot be opened, as its sender says."""
@@ -137,14 +175,12 @@ class Receiving:
         return await self.jobs_given.not_yet(subject.sender, one, message) if one is not None else ""
 
     def _take_mail(self, subject: Subject, message_id: str, raw: bytes, woken: set[str]) -> bool:
-        """Deliver it; false if its files are not here yet."""
+        """Deliver it; false if its files are being fetched. Raises Refusal, Later, WorldError."""
         message = self.verified(subject, message_id, raw)
-        role, to = names.role_of(message.to or ""), Address.parse(message.to or "")
-        if role in self.here.settings.pools:
-            agent = self.here.settings.pools[role].agent.lower()
-        elif to is not None and to.host == self.here.settings.host:
+        to = Address.parse(message.to or "")
+        if to is not None and to.host == self.here.settings.host:
             agent = to.agent
-        else:
+        elif not (agent := self.here.server_of(names.role_of(message.to or ""))):
             raise Refusal(f"it is addressed to {message.to}, but came for the host {self.here.settings.host}")
         woken.add(agent)
         return self.put_in_inbox(self.workspaces.receiver(agent), subject, message, raw)
@@ -152,7 +188,7 @@ class Receiving:
     def put_in_inbox(self, one: Local, subject: Subject | JobSubject, message: AnyMessage, raw: bytes) -> bool:
         """Deliver what a host sent, unless it is there; then its receipt is owed. False if its files are not here yet.
 
-        Raises Refusal, WorldError.
+        Raises Refusal, Later, WorldError.
         """
         agent, sender, message_id = one.agent.lower(), subject.sender, message.message_id or ""
         name, sha256 = f"{message_id}.md", receipts.digest(raw)
@@ -169,14 +205,16 @@ class Receiving:
             by_person = message.from_.lower() == operators_name(sender)
             if by_person and not names.permits(self.here.settings.decide, sender):
                 raise Refusal(f"hub.yaml of {self.here.settings.host} does not let a person on {sender} decide")
-            if self.attachments.lacking(one, message, subject):
+            if why := self.attachments.lacking(one, message, subject):
+                if message_id in self.fetching:
+                    raise Later(why)
                 return False
             deliver(one.ws.inbox, name, raw, below=one.ws.root, renamed=True, program="hub")
             self.attachments.delivered(message_id)
             self.here.counts["received"] += 1
         else:
             self.here.counts["repeats"] += 1
-        self.receipts.owed[agent, message_id] = (sender, sha256)
+        self.receipts.owe(agent, message_id, sender, sha256)
         return True
 
     def verified(self, subject: Subject | JobSubject, message_id: str, raw: bytes) -> AnyMessage:
@@ -215,12 +253,17 @@ class Receiving:
         problem = receipts.settles(receipt, subject.sender, (host, receipts.digest(pending)))
         if problem or receipt.to != self.here.settings.host:
             raise Refusal(f"a receipt for {receipt.message_id} settles nothing: {problem or 'it is for another host'}")
-        if role and isinstance(message, TaskMessage):
+        is_job = role and isinstance(message, TaskMessage)
+        if is_job:
             job = JobSubject(role, self.here.settings.host, receipt.message_id)
             if why := await self.jobs_given.counts_not(subject.sender, job):
                 _log.info("a receipt of %s for %s does not count: %s", subject.sender, receipt.message_id, why)
                 return  # who holds the job sends it again
-        if role and isinstance(message, TaskMessage) and not receipt.refused:
+        if not receipt.is_final:
+            if not is_job:
+                self._note(one, receipt, message.to or "")
+            return
+        if is_job and not receipt.refused:
             one.spool.taken(receipt, message.attempt_id or "")
             woken.add(agent)
             return
@@ -228,6 +271,17 @@ class Receiving:
         one.spool.settle(receipt)
         self.under_way.settled(receipt.message_id)
         woken.add(agent)
+
+    def _note(self, one: Local, receipt: Receipt, to: str) -> None:
+        """How far a message is at its receiver."""
+        name = receipt.message_id
+        if receipt.stage is Stage.ARRIVED:
+            self.under_way.is_there(name)
+            return
+        one.spool.again(name)
+        why = f"the host {receipt.sender} cannot take it now: {first_line(receipt.reason)}"
+        self.under_way.offer_later(name, why, to, self.presence.standing(to.lower()))
+        self.here.woken.set()
 
     def _pending(self, message_id: str) -> tuple[str, Local, bytes] | None:
         """The agent whose message waits for this receipt, and its bytes."""

@@ -78,7 +78,7 @@ class Reporting:
             for agent, card in state.agents.items()
             if card.health in (Grade.RED, Grade.OFF)
         }
-        refused = {to: why for _, why, to in self.under_way.waiting.values() if to}
+        refused = {held.to: held.why for held in self.under_way.waiting.values() if held.to}
         refused |= {f"{POOL}{role}": why for role, why in self.jobs_given.trouble.items()}
         heard = Heard(self.here.trouble, signs, refused, unwell)
         if (is_changed := info != self._info) or heard.is_news(self._heard):
@@ -110,7 +110,7 @@ class Reporting:
             "send": self.here.settings.send,
             "accept": self.here.settings.accept,
             "trouble": self.here.trouble,
-            "refused_by_server": sorted({why for _, why, _ in self.under_way.waiting.values()}),
+            "refused_by_server": sorted({held.why for held in self.under_way.waiting.values()}),
             "hosts": {
                 host: self.presence.hosts.get(host, HostSigns()).model_dump()
                 for host in self.here.keys.members().hosts
@@ -124,6 +124,7 @@ class Reporting:
                 "trouble": self.jobs_given.trouble,
             },
             "owed": len(self.receipts.owed),
+            "held": self.presence.held,
             "counts": self.here.counts,
         }
 

@@ -76,7 +76,7 @@ async def _prepare(hub: Hub) -> None:
         await hub.founding.prepare()
     found = await hub.here.js.consumer_info(subjects.STREAM, hub.here.settings.host)
     waiting = (found.num_pending or 0) + (found.num_ack_pending or 0)
-    hub.presence.held = {"held": waiting, "again": found.num_redelivered or 0}
+    await hub.presence.note_held(waiting, found.num_redelivered or 0)
 
 
 async def serve(membership: Membership, environ: Mapping[str, str]) -> None:
@@ -168,6 +168,7 @@ async def _carry(hub: Hub) -> None:
         hub.talk.hear(message.subject.rpartition(".")[2], message.data)
 
     await hub.here.nc.subscribe(subjects.talk(hub.here.settings.host, "*"), cb=hear_talk)
+    await hub.here.nc.subscribe(subjects.asked(hub.here.settings.host, "*"), cb=hub.asking.answer)
     if hub.here.is_founder:
         await hub.here.nc.subscribe(subjects.joining(), cb=hub.founding.hear)
 
@@ -199,6 +200,7 @@ async def _carry(hub: Hub) -> None:
     async def follow_up() -> None:
         if hub.presence.takes_news():
             hub.reporting.tell_daemons()
+            hub.reporting.write_status()  # who is there is known after a crash, too
         await hub.presence.follow_up()
 
     async def remember() -> None:
@@ -208,7 +210,7 @@ async def _carry(hub: Hub) -> None:
     await hub.presence.say(hello=True)
     await asyncio.gather(
         every(_LOOK, publish_new, hub.here.woken),
-        every(_RESENDING, hub.sending.resend_lost),
+        every(_RESENDING, hub.asking.tend),
         every(_RESENDING, hub.jobs_given.tend),
         every(_LOOK, hub.jobs_held.take, hub.jobs_held.freed),
         every(RENEWAL, hub.jobs_held.renew),

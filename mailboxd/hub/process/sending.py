@@ -1,9 +1,8 @@
-"""Sending: messages go from the spools to the server, and again if it has lost them."""
+"""Sending: messages go from the spools to the server."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 from dataclasses import dataclass
 
@@ -12,16 +11,17 @@ from nats.js.errors import APIError
 
 from mailboxd.errors import MessageError
 from mailboxd.host import wakeup
-from mailboxd.hub.files.spool import NEW, SENT
+from mailboxd.hub.files.spool import NEW
 from mailboxd.hub.process.attachments import Attachments
 from mailboxd.hub.process.here import ThisHost, logged, reason_of
 from mailboxd.hub.process.jobs_given import JobsGiven
 from mailboxd.hub.process.jobs_held import JobsHeld
+from mailboxd.hub.process.presence import Presence
 from mailboxd.hub.process.receipts import BATCH, Receipts
 from mailboxd.hub.process.receiving import DIGEST, ID
 from mailboxd.hub.process.under_way import UnderWay
 from mailboxd.hub.process.workspaces import Local, Workspaces
-from mailboxd.hub.wire import mail, names, subjects
+from mailboxd.hub.wire import names, subjects
 from mailboxd.hub.wire.mail import Refusal
 from mailboxd.hub.wire.names import Address
 from mailboxd.hub.wire.receipts import digest
@@ -29,8 +29,6 @@ from mailboxd.hub.wire.sealing import SealError, can_receive, seal
 from mailboxd.hub.wire.subjects import JobSubject, Subject
 from mailboxd.keys import PublicKey
 from mailboxd.protocol.messages import AnyMessage, ReplyMessage, TaskMessage, parse_message
-
-_log = logging.getLogger("mailboxd")
 
 
 @dataclass(slots=True)
@@ -42,6 +40,7 @@ class Sending:
     under_way: UnderWay
     attachments: Attachments
     receipts: Receipts
+    presence: Presence
     jobs_given: JobsGiven
     jobs_held: JobsHeld
 
@@ -49,7 +48,7 @@ class Sending:
         """Offer the server everything that it has not stored."""
         if not self.here.nc.is_connected:
             return
-        self.under_way.due_again()
+        self.under_way.due_again(self.presence.is_back)
         for one in self.workspaces.spools():
             with logged(f"send the mail of {one.agent}"):
                 names = [name for name in one.spool.names(NEW) if name not in self.under_way.waiting]
@@ -113,12 +112,24 @@ class Sending:
 
     def _address(self, one: Local, message: AnyMessage) -> Address:
         """The receiver; for a message about a job of a pool, the host that has it. Raises Refusal."""
-        to = Address.parse(message.to or "")
+        named = to = Address.parse(message.to or "")
         if to is None and (host := self.jobs_given.holder(one, message.attempt_id)):
             to = Address(host, (message.to or "").lower())
-        if to is None or self.here.keys(to.host) is None:
+        key = None if to is None else self.here.keys(to.host)
+        if to is None or key is None:
             raise Refusal(f"{message.to} is on no host of the hub")
+        if named and one.spool.pin(message.message_id or "", str(key)) != str(key):
+            raise Refusal(
+                f"the host {to.host} was invited again after this was first sent: another one has its name now"
+            )
         return to
+
+    def receiver(self, one: Local, raw: bytes) -> Address | None:
+        """The receiver of a message in a spool; None if it can be sent no more."""
+        try:
+            return self._address(one, self._sendable(one, raw))
+        except Refusal:
+            return None
 
     def _sendable(self, one: Local, raw: bytes) -> AnyMessage:
         """The message. Raises Refusal if it can never be sent."""
@@ -129,36 +140,3 @@ class Sending:
         if Address.parse(message.from_) != Address(self.here.settings.host, one.agent.lower()):
             raise Refusal(f"it claims to be from {message.from_}, but is in the spool of {one.agent}")
         return message
-
-    async def resend_lost(self) -> None:
-        """Send again what has no receipt, if the server holds none of this host's mail for its host."""
-        held: dict[str, int] = {}
-        for one in self.workspaces.spools():
-            with logged(f"send mail of {one.agent} again"):
-                given = self.jobs_given.of(one)
-                for message_id in one.spool.names(SENT):
-                    if message_id not in given:
-                        await self._resend_if_lost(one, message_id, held)
-
-    async def _resend_if_lost(self, one: Local, message_id: str, held: dict[str, int]) -> None:
-        now = self.here.clock.monotonic()
-        waited = now - self.under_way.sent_at.setdefault(message_id, now)
-        if waited < mail.GRACE:
-            return
-        try:
-            host = self._address(one, self._sendable(one, one.spool.message(message_id) or b"")).host
-        except Refusal:
-            one.spool.again(message_id)  # its host was removed from the hub: that is found when it is sent
-            return
-        if host not in held:
-            held[host] = await self._held(host)
-        if mail.must_resend(waited, held[host], self.under_way.copies[message_id]):
-            _log.info("sending %s again: no receipt for %.0f s, %d held", message_id, waited, held[host])
-            one.spool.again(message_id)
-            del self.under_way.sent_at[message_id]
-            self.here.woken.set()
-
-    async def _held(self, host: str) -> int:
-        wanted = str(subjects.mail_subject(host, self.here.settings.host))
-        held = (await self.here.js.stream_info(subjects.STREAM, subjects_filter=wanted)).state.subjects or {}
-        return sum(held.values())

@@ -2,13 +2,18 @@
 
 A sender keeps each message in one of two places until its receipt is back:
 
-    new ──the server has stored it──▶ sent ──the receiver's receipt──▶ gone
+    new ──the server has stored it──▶ sent ──the receiver has taken or refused it──▶ gone
      ▲                                  │
+     ├──── it cannot be taken now ──────┤   (`pause`)
      └──── the server has lost it ──────┘   (`must_resend`)
 
 The server may lose, repeat, reorder and bring back anything: its acknowledgement only saves resending. A receiver
 delivers what it has neither in its inbox nor in its database (`on_arrival`), and sends the receipt once the daemon has
-committed the message, and again for each repetition. Attempts and message ids fence off the rest.
+committed the message, and again whenever it is asked. A sender without a receipt asks the receiver itself, and sends
+again only what is unknown there. Attempts and message ids fence off the rest.
+
+A receiver that was restored from a backup has forgotten what it took. So a sender also asks about work that was taken
+and is not done: what is unknown then may have begun, and a person decides.
 """
 
 from __future__ import annotations
@@ -17,8 +22,9 @@ from enum import StrEnum
 
 from mailboxd.hub.wire.receipts import digest
 
-GRACE, PATIENCE = 15.0, 120.0
-"""Seconds without a receipt after which a message is sent again: if the server no longer holds it, and if it does."""
+GRACE, PATIENCE, LONGEST = 15.0, 120.0, 600.0
+"""Seconds until a message without a receipt is asked about, or offered again; until an unknown one is sent again that
+the server still holds; and between two times at most."""
 MOST_ATTACHED = 64 << 20
 """Bytes of the files that go with a message."""
 
@@ -40,14 +46,34 @@ def digest_in(name: str) -> str:
 # The sender's rules
 
 
-def must_resend(waited: float, held: int, copies: int = 1) -> bool:
+class Known(StrEnum):
+    """What a receiver says of a message that it is asked about."""
+
+    UNKNOWN = "unknown"
+    INBOX = "inbox"
+    COMMITTED = "committed"
+    """Or refused, or another message is known under its id: the receipt says which."""
+
+
+def pause(times: int) -> float:
+    """Seconds until the next time that a message is asked about, or offered, after this many."""
+    return float(min(GRACE * 2 ** min(times - 1, 10), LONGEST))
+
+
+def asked_after(times: int) -> float:
+    """Seconds after it was sent at which a message is asked about that was there so often."""
+    return sum(map(pause, range(1, min(times, 64) + 2)))
+
+
+def must_resend(known: Known, waited: float, held: int, copies: int = 1) -> bool:
     """Whether to send a message without receipt again, this number of seconds after its last copy.
 
-    `held`: how much of this host's mail for that host the server still holds. When it holds none, the receiver has the
-    message and will repeat its receipt, or the server has lost it. When it holds any, the receiver probably has not
-    read all, and more copies would only fill the store: so each waits twice as long as the one before. But a server
-    may also hold for ever what it does not deliver.
+    `held`: how much of this host's mail for that host the server still holds. If it is none, it has lost the message;
+    else the receiver has probably not read all, and each copy waits twice as long as the one before. But a server may
+    also hold for ever what it does not deliver.
     """
+    if known is not Known.UNKNOWN:
+        return False
     return waited >= GRACE if held == 0 else waited >= PATIENCE * 2 ** (copies - 1)
 
 
@@ -77,3 +103,14 @@ def on_arrival(sha256: str, *, in_inbox: bool, committed: str | None) -> Arrival
     if committed is None:
         return Arrival.DELIVER
     return Arrival.RECEIPT if committed == sha256 else Arrival.CONFLICT
+
+
+def known(sha256: str, *, in_inbox: bool, committed: str | None) -> Known:
+    """The answer to a sender that asks about a message with this digest."""
+    match on_arrival(sha256, in_inbox=in_inbox, committed=committed):
+        case Arrival.DELIVER:
+            return Known.UNKNOWN
+        case Arrival.WAIT:
+            return Known.INBOX
+        case _:
+            return Known.COMMITTED

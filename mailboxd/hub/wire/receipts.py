@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
 
 from mailboxd.core.vocabulary import is_id
 
@@ -17,11 +18,24 @@ def digest(raw: bytes) -> str:
     return hashlib.sha256(raw).hexdigest()
 
 
+class Stage(StrEnum):
+    """How far a message has come at its receiver."""
+
+    TAKEN = "taken"
+    """The daemon there has committed it."""
+    REFUSED = "refused"
+    """It is refused for good."""
+    ARRIVED = "arrived"
+    """It is in the inbox there, and the daemon has not read it yet."""
+    LATER = "later"
+    """It cannot be taken now: the sender keeps it and offers it again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """The outcome of a message: the receiver has committed it, or refuses it for good.
+    """What became of a message. `taken` and `refused` settle it.
 
-    It names the bytes and both hosts and says the same whenever it is read, so a replay has no effect.
+    It names the bytes and both hosts, and what settles says the same whenever it is read: a replay has no effect.
     """
 
     message_id: str
@@ -31,9 +45,20 @@ class Receipt:
     to: str
     """The host that sent the message."""
     at: str
-    refused: str = ""
-    """Why the message was refused; empty = it was taken."""
+    stage: Stage = Stage.TAKEN
+    reason: str = ""
+    """Why it was refused, or cannot be taken now."""
     signature: str = ""
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it settles the message."""
+        return self.stage in (Stage.TAKEN, Stage.REFUSED)
+
+    @property
+    def refused(self) -> str:
+        """Why the message was refused; empty if it was not."""
+        return self.reason or "it gives no reason" if self.stage is Stage.REFUSED else ""
 
     def signed(self, sign: Callable[[bytes], str]) -> Receipt:
         return replace(self, signature=sign(self.content()))
@@ -50,8 +75,11 @@ class Receipt:
         """None for anything else."""
         try:
             found = json.loads(raw)
-            receipt = cls(**found)
-        except (ValueError, TypeError, RecursionError):
+            if "refused" in found:  # kept in a spool by an earlier version
+                found["reason"] = found.pop("refused")
+                found["stage"] = Stage.REFUSED if found["reason"] else Stage.TAKEN
+            receipt = cls(**{**found, "stage": Stage(found["stage"])})
+        except (ValueError, TypeError, KeyError, RecursionError):
             return None
         texts = all(isinstance(value, str) for value in found.values())
         return receipt if texts and is_id(receipt.message_id) else None
