@@ -200,6 +200,8 @@ class HubFacts:
     """Since when the oldest message of an agent here waits for its receipt."""
     unserved: Mapping[str, str] = field(default_factory=dict)
     """Pools whose agent has no workspace here, and that agent."""
+    stopped: int = 0
+    """How much for this host the server no longer delivers."""
     refused: int = 0
     """How much mail of other hosts was refused and kept."""
     foreign: Mapping[str, str] = field(default_factory=dict)

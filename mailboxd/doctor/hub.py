@@ -98,6 +98,9 @@ def _mail(found: HubFacts, facts: Facts) -> Iterator[CheckResult]:
         if to_epoch(facts.now) - to_epoch(since) > _LONG:
             text = f"mail of {agent} has waited for a receipt since {since}"
             yield warning("hub-waiting", text, "mailboxd hub status")
+    if found.stopped:
+        text = f"{found.stopped} for {found.host} the server no longer delivers: the hub process ended each time"
+        yield warning("hub-stopped", text, "mailboxd hub status")
     if found.refused:
         folder = shlex.quote(f"{found.folder}/refused")
         yield note("hub-refused", f"mail of other hosts was refused: {found.refused}", f"ls {folder}")
@@ -126,6 +129,7 @@ def probe_hub(environ: Mapping[str, str]) -> HubFacts | None:
         accept=settings.accept,
         hosts=report.hosts,
         waiting=report.waiting,
+        stopped=report.stopped,
         unserved={
             role: pool.agent
             for role, pool in settings.pools.items()

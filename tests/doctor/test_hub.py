@@ -42,6 +42,7 @@ def found(**said: Any) -> list[tuple[str, str, str]]:
         ({"hosts": {"beta": HostSigns(at=NOW, skew=-3.0)}}, "hub-clock", "warning", "timedatectl"),
         ({"peers": (Peer("Beta.writer", "B", "/b", False),)}, "hub-clash", "warning", "rename"),
         ({"waiting": {"main": LONG_AGO}}, "hub-waiting", "warning", "mailboxd hub status"),
+        ({"stopped": 2}, "hub-stopped", "warning", "mailboxd hub status"),
         ({"unserved": {"reviewer": "rev"}}, "hub-pool", "error", "pools"),
         ({"refused": 2}, "hub-refused", "note", "ls /state/hub/refused"),
         ({"hosts": {"beta": HostSigns(at=NOW, set_back_at=NOW)}}, "hub-set-back", "warning", "mailboxd fleet"),

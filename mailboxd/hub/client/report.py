@@ -64,6 +64,11 @@ class HubReport:
         """Since when the oldest message of an agent here waits for its receipt."""
         return {name: one["since"] for name, one in self.agents.items() if one["since"]}
 
+    @property
+    def stopped(self) -> int:
+        """How much for this host the server no longer delivers, because it was delivered in vain."""
+        return int(self.facts.get("held", {}).get("stopped", 0))
+
     def lines(self) -> Iterator[str]:
         facts = self.facts
         yield f"host {facts['host']}, server {', '.join(facts['servers'])}: {self.trouble or 'connected'}"
@@ -74,6 +79,8 @@ class HubReport:
             if places["since"]:
                 waits = f"{places['new']} not yet with the server, {places['sent']} without a receipt yet"
                 yield f"  {agent}: {waits}, since {places['since']}"
+        if stopped := self.stopped:
+            yield f"  {stopped} for {facts['host']} that the server no longer delivers: the hub process ended each time"
         yield from _pools(facts.get("pools", {}))
         yield from _invited(facts["invited"])
         for why in facts.get("refused_by_server", ()):

@@ -52,6 +52,8 @@ _MOST_AGE = 30 * 86_400.0
 """Seconds that the server keeps a message; its sender sends it again."""
 _UNACKNOWLEDGED = 256
 _ACK_WAIT = 30.0
+_MOST_DELIVERIES = 20
+"""Of a message that ends the process each time; its sender asks about it, and sends it again ever more rarely."""
 _TRIES, _PAUSE = 10, 0.3
 T = TypeVar("T")
 _log = logging.getLogger("mailboxd")
@@ -221,10 +223,6 @@ def streams_for(members: Members, replicas: int, most: int) -> list[StreamConfig
     )
     others = (attachments.stream(replicas).evolve(subjects=files), *streams(replicas))
     return [one.evolve(max_bytes=most, discard=DiscardPolicy.NEW) for one in (wanted, *others)]
-
-
-_MOST_DELIVERIES = 20
-"""Of a message that ends the process each time; its sender asks about it, and sends it again ever more rarely."""
 
 
 def consumer_of(host: str) -> ConsumerConfig:

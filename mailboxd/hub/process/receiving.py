@@ -21,7 +21,6 @@ from mailboxd.hub.client.decisions import operators_name
 from mailboxd.hub.process.attachments import Attachments
 from mailboxd.hub.process.here import MOST_REFUSED, RETRY, ThisHost
 from mailboxd.hub.process.jobs_given import JobsGiven
-
 from mailboxd.hub.process.presence import Presence
 from mailboxd.hub.process.receipts import BATCH, Receipts, committed
 from mailboxd.hub.process.under_way import UnderWay
