@@ -16,6 +16,7 @@ from mailboxd.hub.client.ask import probed
 from mailboxd.hub.client.report import SILENT, hub_report
 from mailboxd.hub.files.membership import Membership
 from mailboxd.hub.files.server import CLUSTER, ServerFiles
+from mailboxd.hub.files.view import older
 from mailboxd.hub.wire.cards import MOST_SKEW
 
 _LONG, _DAY = 3_600.0, 86_400.0
@@ -76,7 +77,9 @@ def _server(found: HubFacts) -> Iterator[CheckResult]:
 
 def _hosts(found: HubFacts, facts: Facts) -> Iterator[CheckResult]:
     for host, state in sorted(found.hosts.items()):
-        if not found.trouble and (not state.at or to_epoch(facts.now) - to_epoch(state.at) > SILENT):
+        if state.is_older:
+            yield error("hub-older", older(host), "mailboxd hub status")
+        elif not found.trouble and (not state.at or to_epoch(facts.now) - to_epoch(state.at) > SILENT):
             since = f"since {state.at}" if state.at else "yet"
             yield warning("hub-silent", f"nothing has been heard from the host {host} {since}", "mailboxd hub status")
         if abs(state.skew) > MOST_SKEW:

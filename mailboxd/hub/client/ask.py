@@ -64,5 +64,5 @@ def search_hosts(membership: Membership, query: SearchQuery) -> tuple[list[dict[
 
 
 def probed(membership: Membership) -> dict[str, Any]:
-    """The rights of this host at the server: see `canary.probe`. Raises UnavailableError, ConfigError, WorldError."""
+    """The rights of this host at the server: see `process.probe`. Raises UnavailableError, ConfigError, WorldError."""
     return spoken(membership, {"probe": True}, SECONDS)

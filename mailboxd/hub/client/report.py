@@ -20,7 +20,7 @@ from mailboxd.core.times import to_epoch
 from mailboxd.errors import UnavailableError, WorldError
 from mailboxd.host.system import system
 from mailboxd.hub.files.membership import STATUS, Membership
-from mailboxd.hub.files.view import NOT_RUNNING
+from mailboxd.hub.files.view import NOT_RUNNING, older
 from mailboxd.hub.wire.cards import HostSigns, Waiting
 
 SOCKET = "ask"
@@ -74,7 +74,8 @@ class HubReport:
         yield f"host {facts['host']}, server {', '.join(facts['servers'])}: {self.trouble or 'connected'}"
         for host, signs in sorted(self.hosts.items()):
             agents = ", ".join(sorted(signs.agents)) or "no agents"
-            yield f"  {host}: last heard from at {signs.at}, {agents}" if signs.at else f"  {host}: never heard from"
+            seen = f"last heard from at {signs.at}, {agents}" if signs.at else "never heard from"
+            yield f"  {host}: {older(host) if signs.is_older else seen}"
         for agent, places in sorted(self.agents.items()):
             if places["since"]:
                 waits = f"{places['new']} not yet with the server, {places['sent']} without a receipt yet"
@@ -93,7 +94,8 @@ class HubReport:
         return [self._row(host, signs, now) for host, signs in sorted(self.hosts.items())]
 
     def _row(self, host: str, signs: HostSigns, now: str) -> dict[str, Any]:
-        card, silent = signs.card, silence(signs, now, self.trouble)
+        card = signs.card
+        silent = older(host) if signs.is_older else silence(signs, now, self.trouble)
         agents = {f"{host}.{name}": one.model_dump() for name, one in sorted(signs.agents.items())}
         items = [_as_here(host, item, may_decide=signs.news.may_decide) for item in signs.news.items]
         healths = {one.health for one in signs.agents.values()}

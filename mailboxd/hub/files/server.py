@@ -31,6 +31,7 @@ from mailboxd.hub.wire.subjects import (
     FILES,
     JOB_SUBJECTS,
     JOBS,
+    OLD_CARDS,
     POOLS,
     STREAM,
     SUBJECTS,
@@ -42,7 +43,6 @@ from mailboxd.hub.wire.subjects import (
     joining,
     mail_subject,
     receipt_subject,
-    talk,
 )
 from mailboxd.keys import PrivateKey, PublicKey
 from mailboxd.mailbox.files import directory, replace, world_errors
@@ -121,7 +121,8 @@ def permissions(host: str, pools: tuple[str, ...] = (), founders: str = "") -> d
         str(mail_subject("*", host)),
         str(receipt_subject("*", host)),
         f"{CARDS}.{host}",
-        *(one("*", host) for one in (talk, asked)),
+        asked("*", host),
+        f"{OLD_CARDS}.{host}",
         copy_of(host),
         f"{API}.STREAM.INFO.{STREAM}",
         f"{API}.CONSUMER.INFO.{STREAM}.{host}",
@@ -131,7 +132,7 @@ def permissions(host: str, pools: tuple[str, ...] = (), founders: str = "") -> d
         files_of(sender=host),
         *(f"{API}.DIRECT.GET.{FILES}.{files_of(to)}" for to in (host, POOLS)),
     ]
-    heard = [f"{inbox_of(host)}.>", f"{CARDS}.*", talk(host, "*"), asked(host, "*"), copy_of(host)]
+    heard = [f"{inbox_of(host)}.>", f"{CARDS}.*", f"{OLD_CARDS}.*", asked(host, "*"), copy_of(host)]
     if founders:
         publish.append(f"{founders}.>")
         heard.append(joining())

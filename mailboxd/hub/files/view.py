@@ -79,6 +79,11 @@ class HubInfo:
             return None
 
 
+def older(host: str) -> str:
+    """The sentence about a host that speaks an earlier version of the wire."""
+    return f"the mailboxd of the host {host} is older, and this one does not understand it: upgrade it there"
+
+
 @dataclass(frozen=True, slots=True)
 class Heard:
     """The state of the hub: heard.json."""
@@ -91,6 +96,8 @@ class Heard:
     """Receivers, in lower case, whose mail the server does not take now, and why."""
     unwell: Mapping[str, str] = field(default_factory=dict)
     """The agents on other hosts, in lower case, whose daemon does not run or does not work: its `health.Grade`."""
+    older: tuple[str, ...] = ()
+    """Hosts that speak an earlier version of the wire."""
 
     def to_bytes(self) -> bytes:
         """Without fields that daemons of earlier versions do not know, if there is nothing in them."""
@@ -100,14 +107,15 @@ class Heard:
     @classmethod
     def parse(cls, raw: bytes) -> Heard | None:
         try:
-            return cls(**json.loads(raw))
-        except (ValueError, TypeError):
+            found = json.loads(raw)
+            return cls(**{**found, "older": tuple(found.get("older", ()))})
+        except (ValueError, TypeError, AttributeError):
             return None
 
     def is_news(self, told: Heard | None) -> bool:
         """Whether this is news: another problem, a new host, or a sign of life at least a minute later."""
-        known = None if told is None else (told.trouble, told.hosts.keys(), told.refused, told.unwell)
-        if told is None or known != (self.trouble, self.hosts.keys(), self.refused, self.unwell):
+        known = None if told is None else (told.trouble, told.hosts.keys(), told.refused, told.unwell, told.older)
+        if told is None or known != (self.trouble, self.hosts.keys(), self.refused, self.unwell, self.older):
             return True
         since = ((told.hosts[host], at) for host, at in self.hosts.items() if at)
         return any(not before or to_epoch(at) - to_epoch(before) >= _TOLD for before, at in since)
@@ -267,6 +275,8 @@ class HubView:
         if address is None:
             hosts = info.pools[role].hosts if (role := role_of(agent)) in info.pools else ()
             return f"no host has taken it yet; {agent} is served by {', '.join(hosts) or 'none'}"
+        if heard_of is not None and address.host in heard_of.older:
+            return f"mail for {address} waits: {older(address.host)}"
         seen = self._seen(address.host)
         at = moment(seen, seen) if seen else ""
         heard = (

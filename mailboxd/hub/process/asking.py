@@ -9,13 +9,11 @@ there, so it is left to a person; everything else that it missed is sent again.
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from mailboxd.core.times import to_epoch, to_text
@@ -26,12 +24,11 @@ from mailboxd.hub.process.here import ThisHost, logged
 from mailboxd.hub.process.jobs_given import JobsGiven
 from mailboxd.hub.process.presence import Presence
 from mailboxd.hub.process.receipts import Receipts
+from mailboxd.hub.process.requests import Requests
 from mailboxd.hub.process.sending import Sending
 from mailboxd.hub.process.under_way import UnderWay
 from mailboxd.hub.process.workspaces import Local, Workspaces
 from mailboxd.hub.wire import mail, names, subjects
-from mailboxd.hub.wire.cards import opened as opened_json
-from mailboxd.hub.wire.cards import sealed
 from mailboxd.hub.wire.mail import Known
 from mailboxd.hub.wire.names import Address
 from mailboxd.hub.wire.receipts import digest
@@ -71,10 +68,14 @@ class Asking:
     presence: Presence
     jobs_given: JobsGiven
     sending: Sending
+    requests: Requests
     _sent: dict[str, tuple[Address, str]] = field(default_factory=dict)
     """The receivers and digests of the messages without a receipt, by their ids."""
     _runs: dict[str, tuple[str, float]] = field(default_factory=dict)
     """The run of each host that was asked what it took, and when."""
+
+    def __post_init__(self) -> None:
+        self.requests.handlers["messages"] = self._answer
 
     async def tend(self) -> None:
         """Ask what is due, and send again what the server has lost. Raises NatsError, WorldError."""
@@ -127,16 +128,12 @@ class Asking:
 
     # work and words that were taken
 
-    def _run(self, host: str) -> str:
-        card = self.presence.hosts[host].card if host in self.presence.hosts else None
-        return card.run if card is not None else ""
-
     def _is_new_run(self, host: str) -> bool:
-        return self._runs.get(host, ("", 0.0))[0] != self._run(host)
+        return self._runs.get(host, ("", 0.0))[0] != self.presence.run_of(host)
 
     async def _ask_about_work(self, host: str) -> None:
         """Ask a host what it still knows of what it took."""
-        now, run, is_new = self.here.clock.monotonic(), self._run(host), self._is_new_run(host)
+        now, run, is_new = self.here.clock.monotonic(), self.presence.run_of(host), self._is_new_run(host)
         if not run or not (is_new or now - self._runs[host][1] >= _EVERY):
             return
         for one in list(self.workspaces.local.values()):
@@ -189,47 +186,24 @@ class Asking:
         return answers
 
     async def _ask_at_once(self, host: str, batch: list[Question], *, receipts: bool) -> Mapping[str, Any]:
-        here, nonce = self.here, secrets.token_hex(16)
         about: dict[str, dict[str, str]] = {}
         for one in batch:
             about.setdefault(one.agent, {})[one.message_id] = one.sha256
-        content = {
-            "kind": "ask", "from": here.settings.host, "to": host, "nonce": nonce, "about": about, "receipts": receipts,
-        }  # fmt: skip
-        key = here.keys(host)
         try:
-            subject = subjects.asked(host, here.settings.host)
-            reply = await here.nc.request(subject, sealed(here.key, content), timeout=_PATIENCE)
-        except NatsError:
-            return {}
-        found = opened_json(reply.data, key) if key is not None else None
-        if found is None or (found.get("kind"), found.get("nonce"), found.get("from")) != ("known", nonce, host):
+            found = await self.requests.ask(host, "messages", {"about": about, "receipts": receipts}, _PATIENCE)
+        except (NatsError, UnavailableError):
             return {}
         known = found.get("known")
         return known if isinstance(known, dict) else {}
 
-    async def answer(self, message: Msg) -> None:
-        """Answer a host that asks."""
-        here, host = self.here, message.subject.rpartition(".")[2]
-        key = here.keys(host)
-        if key is None or not subjects.is_inbox_of(host, message.reply):
-            return
-        content = opened_json(message.data, key)
-        if content is None:
-            here.note_foreign(message.subject)
-            return
-        asked = content.get("about")
-        if (content.get("kind"), content.get("from"), content.get("to")) != ("ask", host, here.settings.host):
-            return
+    async def _answer(self, host: str, content: Mapping[str, Any]) -> Mapping[str, Any]:
         known: dict[str, Known] = {}
-        if isinstance(asked, dict):
+        if isinstance(asked := content.get("about"), dict):
             for agent, wanted in asked.items():
-                one = self.workspaces.local.get(here.server_of(names.role_of(agent)) or agent)
+                one = self.workspaces.local.get(self.here.server_of(names.role_of(agent)) or agent)
                 if isinstance(wanted, dict) and one is not None:
                     known |= self._answers(one, host, wanted, receipts=content.get("receipts") is True)
-        said = {"kind": "known", "from": here.settings.host, "nonce": content.get("nonce"), "known": known}
-        with suppress(NatsError):
-            await message.respond(sealed(here.key, said))
+        return {"known": known}
 
     def _answers(self, one: Local, host: str, wanted: Mapping[str, Any], *, receipts: bool) -> dict[str, Known]:
         """What the agent here knows; nothing of what cannot be read now."""

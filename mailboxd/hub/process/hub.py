@@ -14,17 +14,19 @@ from dataclasses import dataclass, field
 from mailboxd.hub.files.membership import HostKeys, Membership
 from mailboxd.hub.process.asking import Asking
 from mailboxd.hub.process.attachments import Attachments
+from mailboxd.hub.process.commands import Commands
 from mailboxd.hub.process.founding import Founding
 from mailboxd.hub.process.here import ThisHost
 from mailboxd.hub.process.jobs_given import JobsGiven
 from mailboxd.hub.process.jobs_held import JobsHeld
+from mailboxd.hub.process.news import Telling
 from mailboxd.hub.process.pool_tables import PoolTables
 from mailboxd.hub.process.presence import Presence
 from mailboxd.hub.process.receipts import Receipts
 from mailboxd.hub.process.receiving import Receiving
 from mailboxd.hub.process.reporting import Reporting
+from mailboxd.hub.process.requests import Requests
 from mailboxd.hub.process.sending import Sending
-from mailboxd.hub.process.talk import Talk
 from mailboxd.hub.process.under_way import UnderWay
 from mailboxd.hub.process.workspaces import Workspaces
 
@@ -38,6 +40,7 @@ class Hub:
     under_way: UnderWay = field(init=False)
     attachments: Attachments = field(init=False)
     receipts: Receipts = field(init=False)
+    requests: Requests = field(init=False)
     presence: Presence = field(init=False)
     jobs_given: JobsGiven = field(init=False)
     receiving: Receiving = field(init=False)
@@ -45,28 +48,31 @@ class Hub:
     sending: Sending = field(init=False)
     asking: Asking = field(init=False)
     founding: Founding = field(init=False)
-    talk: Talk = field(init=False)
+    telling: Telling = field(init=False)
     reporting: Reporting = field(init=False)
+    commands: Commands = field(init=False)
 
     def __post_init__(self) -> None:
         here, workspaces = self.here, self.workspaces
         self.under_way = UnderWay(here.clock)
         self.attachments = Attachments(here, self.under_way)
         self.receipts = Receipts(here, workspaces)
-        self.presence, tables = Presence(here, workspaces), PoolTables(here)
+        self.requests = Requests(here)
+        self.presence, tables = Presence(here, workspaces, self.requests), PoolTables(here)
         mail = (here, workspaces, self.under_way, self.attachments, self.receipts, self.presence)
         self.jobs_given = JobsGiven(*mail, tables)
         self.receiving = Receiving(*mail, self.jobs_given)
         self.jobs_held = JobsHeld(here, workspaces, self.receiving, self.jobs_given, tables)
         self.sending = Sending(*mail, self.jobs_given, self.jobs_held)
         self.asking = Asking(
-            here, workspaces, self.under_way, self.receipts, self.presence, self.jobs_given, self.sending
+            here, workspaces, self.under_way, self.receipts, self.presence, self.jobs_given, self.sending, self.requests
         )
         self.founding = Founding(here, self.presence)
-        self.talk = Talk(here, workspaces, self.presence, self.founding)
+        self.telling = Telling(here, workspaces, self.presence, self.requests)
         self.reporting = Reporting(
             here, workspaces, self.under_way, self.receipts, self.presence, self.jobs_given, self.jobs_held
         )
+        self.commands = Commands(here, workspaces, self.presence, self.requests, self.founding, self.reporting.status)
 
     @classmethod
     def of(cls, membership: Membership, environ: Mapping[str, str]) -> Hub:

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import math
 import secrets
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import count
+from typing import Any
 
+from nats.errors import Error as NatsError
 from pydantic import ValidationError
 
 from mailboxd.core.times import to_epoch, to_text
-from mailboxd.errors import WorldError
+from mailboxd.errors import MessageError, UnavailableError, WorldError
 from mailboxd.health import Grade
+from mailboxd.hub.client.report import silence
 from mailboxd.hub.files.spool import NEW, SENT
+from mailboxd.hub.files.view import older
 from mailboxd.hub.process.here import ThisHost
+from mailboxd.hub.process.requests import Requests
 from mailboxd.hub.process.under_way import Held
-from mailboxd.hub.process.workspaces import Workspaces
+from mailboxd.hub.process.workspaces import Local, Workspaces
 from mailboxd.hub.wire import subjects
 from mailboxd.hub.wire.cards import (
+    CARD_SECONDS,
     MOST_RUNS,
     MOST_SKEW,
     Card,
@@ -31,9 +39,15 @@ from mailboxd.hub.wire.cards import (
     was_set_back,
 )
 from mailboxd.hub.wire.members import Members
+from mailboxd.hub.wire.names import Address
 from mailboxd.keys import PublicKey
 from mailboxd.mailbox.identity import read_identity
+from mailboxd.protocol.messages import parse_message
 
+_PASSING = ("at", "number", "hello")
+"""What differs in each card."""
+_PATIENCE, _MOST_WATCHED = 1.5, 50
+"""Seconds for the card of a host, and waiting messages of a workspace whose receivers are asked for theirs."""
 _log = logging.getLogger("mailboxd")
 
 
@@ -43,6 +57,7 @@ class Presence:
 
     here: ThisHost
     workspaces: Workspaces
+    requests: Requests
     hosts: dict[str, HostSigns] = field(default_factory=dict)
     held: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("held", "again", "stopped"), 0))
     """The messages that the server holds for this host, as in `MailCard`."""
@@ -51,10 +66,20 @@ class Presence:
     run: str = field(default_factory=lambda: secrets.token_hex(8))
     numbers: Iterator[int] = field(default_factory=lambda: count(1))
     _stopped: int = 0
+    _said: dict[str, object] = field(default_factory=dict)
+    """The last card, but for what differs in each."""
+    _connection: int = -1
+    """How often the connection had been lost when the other hosts were asked for their cards."""
+    _looked: float = -math.inf
+    _to: dict[str, str] = field(default_factory=dict)
+    """The receiving host of each message that was looked at."""
     _was_greeted: bool = False
     """Another host wants a card; many greetings get one answer."""
     _has_news: bool = False
     """The agents or pools differ from those reported to the daemons; many cards are reported at once."""
+
+    def __post_init__(self) -> None:
+        self.requests.handlers["card"] = self._tell_card
 
     def own(self, *, hello: bool = False) -> Card:
         here, agents = self.here, {}
@@ -104,13 +129,53 @@ class Presence:
         now = self.standing(held.to)
         return held.seen not in (None, now) and now[1] in (Grade.GREEN, Grade.AMBER)
 
-    async def say(self, *, hello: bool = False) -> None:
-        """Say how it stands here; with `hello`, the others are asked to do the same soon."""
+    def _card(self, *, hello: bool = False) -> dict[str, Any]:
+        content: dict[str, Any] = self.own(hello=hello).model_dump(exclude_defaults=True)
+        if self.here.is_founder:
+            content["members"] = asdict(self.here.keys.members())
+        return content
+
+    async def say(self) -> None:
+        """Say how it stands here if that has changed; ask all for the same after a time without connection."""
         here = self.here
-        content: dict[str, object] = self.own(hello=hello).model_dump(exclude_defaults=True)
-        if here.is_founder:
-            content["members"] = asdict(here.keys.members())
-        await here.nc.publish(f"{subjects.CARDS}.{here.settings.host}", sealed(here.key, content))
+        is_new = here.nc.stats["reconnects"] != self._connection
+        content = self._card(hello=is_new)
+        lasting = {name: value for name, value in content.items() if name not in _PASSING}
+        if is_new or lasting != self._said:
+            await here.nc.publish(f"{subjects.CARDS}.{here.settings.host}", sealed(here.key, content))
+            self._said, self._connection = lasting, here.nc.stats["reconnects"]
+
+    async def look(self) -> None:
+        """Ask the hosts that were not heard of just now for their cards; those that are silent delay nothing much."""
+        now, here = self.here.clock.monotonic(), self.here
+        if now - self._looked < CARD_SECONDS or not here.nc.is_connected:
+            return
+        self._looked = now
+        await self._ask(here.keys.members().hosts.keys() - {here.settings.host})
+
+    async def watch(self) -> None:
+        """Ask the hosts for which mail waits, so that its senders learn who is silent."""
+        hosts: set[str] = set()
+        for one in self.workspaces.spools():
+            with suppress(WorldError):
+                hosts |= {self._receiver(one, name) for name in one.spool.names(SENT)[:_MOST_WATCHED]}
+        await self._ask(hosts & self.here.keys.members().hosts.keys() - {self.here.settings.host})
+
+    def _receiver(self, one: Local, message_id: str) -> str:
+        if message_id not in self._to:
+            with suppress(MessageError):
+                to = Address.parse(parse_message(one.spool.message(message_id) or b"", "message").message.to or "")
+                self._to[message_id] = to.host if to else ""
+        return self._to.get(message_id, "")
+
+    async def _ask(self, hosts: Collection[str]) -> None:
+        stale = [host for host in hosts if self._age(host) > CARD_SECONDS]
+
+        async def one(host: str) -> None:
+            with suppress(NatsError, UnavailableError):
+                self._take(host, await self.requests.ask(host, "card", {}, _PATIENCE))
+
+        await asyncio.gather(*map(one, stale))
 
     def takes_news(self) -> bool:
         """Whether the agents or pools have changed since this was asked last."""
@@ -120,11 +185,34 @@ class Presence:
     async def follow_up(self) -> None:
         """Answer the greetings that came."""
         if self._was_greeted:
-            self._was_greeted = False
+            self._was_greeted, self._said = False, {}
             await self.say()
 
+    def run_of(self, host: str) -> str:
+        """The run of that host's hub process."""
+        card = self.hosts[host].card if host in self.hosts else None
+        return card.run if card is not None else ""
+
+    def silence(self, host: str) -> str:
+        """Why what is known of a host is stale; empty if it is not."""
+        return silence(self.hosts.get(host, HostSigns()), self.here.clock.now(), self.here.trouble)
+
+    def _age(self, host: str) -> float:
+        """Seconds since a host was heard of."""
+        at = self.hosts[host].at if host in self.hosts else ""
+        return to_epoch(self.here.clock.now()) - to_epoch(at) if at else math.inf
+
+    def hear_older(self, host: str) -> None:
+        """A host of the earlier version of the wire says its card: nothing else can be said to it, or by it."""
+        if self.here.keys(host) is not None and not (known := self.hosts.get(host, HostSigns())).is_older:
+            _log.warning("%s", older(host))
+            self.hosts[host] = known.model_copy(update={"is_older": True, "at": self.here.clock.now()})
+
+    async def _tell_card(self, _host: str, _content: Mapping[str, Any]) -> Mapping[str, Any]:
+        return self._card()
+
     def hear(self, host: str, raw: bytes) -> None:
-        """Take the card of another host, if that host signed it and it is newer than what is known."""
+        """Take the card of another host, if that host signed it."""
         here = self.here
         if host == here.settings.host:
             return
@@ -135,6 +223,11 @@ class Presence:
         if content is None:
             here.note_foreign(f"{subjects.CARDS}.{host}")
             return
+        self._take(host, content)
+
+    def _take(self, host: str, content: Mapping[str, Any]) -> None:
+        """Take what a host has signed as its card, if it is newer than what is known."""
+        here = self.here
         try:
             card = Card.model_validate(content)
             skew = to_epoch(card.at) - to_epoch(here.clock.now())
@@ -156,7 +249,7 @@ class Presence:
         if known.card is not None and known.card.run != card.run:
             ended = (*ended, known.card.run)[-MOST_RUNS:]
         signs = {"at": now, "skew": round(skew, 1), "set_back_at": set_back_at, "card": card, "ended": ended}
-        self.hosts[host] = known.model_copy(update=signs)
+        self.hosts[host] = known.model_copy(update={**signs, "is_older": False})
         newer = Members.verified(content.get("members"), PublicKey.parse(here.settings.founder))
         if newer is not None and newer.version > here.keys.members().version:
             here.membership.update(newer)

@@ -12,13 +12,13 @@ from typing import Any
 from mailboxd.hub.process.here import ThisHost
 from mailboxd.hub.wire import subjects
 
-NOBODY = "canary-"
+NOBODY = "nobody-"
 """As whom this host must not be able to publish. No host has a name that ends so."""
 _PATIENCE = 3.0
 
 
 @dataclass(slots=True)
-class Canary:
+class Trial:
     """The messages that came back, published under this host's name and under another."""
 
     own: str
@@ -46,16 +46,16 @@ class Canary:
             self.said = ""
 
 
-async def probe(here: ThisHost, canary: Canary) -> dict[str, Any]:
+async def probe(here: ThisHost, trial: Trial) -> dict[str, Any]:
     """The rights at the server, and the number of copies that it keeps of each message."""
     host = here.settings.host
-    with canary.trying() as raw:
+    with trial.trying() as raw:
         # the other name first: what has come when the own has come was not refused
-        await here.nc.publish(subjects.talk(host, NOBODY), raw)
-        await here.nc.publish(subjects.talk(host, host), raw)
+        await here.nc.publish(subjects.asked(host, NOBODY), raw)
+        await here.nc.publish(subjects.asked(host, host), raw)
         with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(canary.arrived.wait(), _PATIENCE)
-        heard = set(canary.heard)
+            await asyncio.wait_for(trial.arrived.wait(), _PATIENCE)
+        heard = set(trial.heard)
     stream = await here.js.stream_info(subjects.STREAM)
     others = (stream.cluster.replicas if stream.cluster else None) or ()
     behind = sorted(str(one.name) for one in others if one.offline or not one.current)

@@ -80,7 +80,8 @@ class Reporting:
         }
         refused = {held.to: held.why for held in self.under_way.waiting.values() if held.to}
         refused |= {f"{POOL}{role}": why for role, why in self.jobs_given.trouble.items()}
-        heard = Heard(self.here.trouble, signs, refused, unwell)
+        older = tuple(sorted(host for host, state in self.presence.hosts.items() if state.is_older))
+        heard = Heard(self.here.trouble, signs, refused, unwell, older)
         if (is_changed := info != self._info) or heard.is_news(self._heard):
             with logged("tell the daemons"):
                 if is_changed:

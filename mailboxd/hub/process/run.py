@@ -92,7 +92,7 @@ async def serve(membership: Membership, environ: Mapping[str, str]) -> None:
         loop.add_signal_handler(number, hub.here.stopping.set)
     with _alone(membership.folder, hub.here.woken.set):
         hub.reporting.look_around()
-        commands = await hub.talk.serve(hub.reporting.status)
+        commands = await hub.commands.listen()
         try:
             for part in (_let_in, _connect, _carry):
                 if not await hub.unless_stopped(part(hub)):
@@ -164,11 +164,11 @@ async def _carry(hub: Hub) -> None:
 
     await hub.here.nc.subscribe(f"{subjects.CARDS}.*", cb=hear)
 
-    async def hear_talk(message: Msg) -> None:
-        hub.talk.hear(message.subject.rpartition(".")[2], message.data)
+    async def hear_older(message: Msg) -> None:
+        hub.presence.hear_older(message.subject.rpartition(".")[2])
 
-    await hub.here.nc.subscribe(subjects.talk(hub.here.settings.host, "*"), cb=hear_talk)
-    await hub.here.nc.subscribe(subjects.asked(hub.here.settings.host, "*"), cb=hub.asking.answer)
+    await hub.here.nc.subscribe(f"{subjects.OLD_CARDS}.*", cb=hear_older)
+    await hub.requests.listen()
     if hub.here.is_founder:
         await hub.here.nc.subscribe(subjects.joining(), cb=hub.founding.hear)
 
@@ -207,7 +207,6 @@ async def _carry(hub: Hub) -> None:
         hub.reporting.write_status()
 
     await prepare()
-    await hub.presence.say(hello=True)
     await asyncio.gather(
         every(_LOOK, publish_new, hub.here.woken),
         every(_RESENDING, hub.asking.tend),
@@ -216,7 +215,8 @@ async def _carry(hub: Hub) -> None:
         every(RENEWAL, hub.jobs_held.renew),
         every(_COMMITS, hub.receipts.send_owed),
         every(CARD_SECONDS, hub.presence.say),
-        every(CARD_SECONDS, hub.talk.tell),
+        every(CARD_SECONDS, hub.presence.watch),
+        every(CARD_SECONDS, hub.telling.tell),
         every(_LOOK, follow_up),
         every(_RESENDING, prepare),
         every(_REMEMBERING, remember),

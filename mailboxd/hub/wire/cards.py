@@ -1,7 +1,7 @@
-"""Cards: each host reports its state to all others every ten seconds, signed, and stored nowhere.
+"""Cards: each host reports its state to all others when it changes, and when it is asked; signed, and stored nowhere.
 
 A card says who is there and how it stands in numbers, no texts: every host of the hub reads it. What waits for a
-person, in words, is told by `talk` to the hosts that `show` in hub.yaml names.
+person, in words, is told to the hosts that `show` in hub.yaml names.
 """
 
 from __future__ import annotations
@@ -130,6 +130,8 @@ class HostSigns(Said):
     """When its last card came, by the clock here."""
     skew: float = 0.0
     """Seconds that its clock is ahead of this one, as far as the card shows."""
+    is_older: bool = False
+    """It speaks an earlier version of the wire, so that nothing can be sent to it."""
     set_back_at: Time = ""
     """When it was found that it has forgotten what it did."""
     card: Card | None = None

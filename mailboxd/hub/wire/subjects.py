@@ -2,7 +2,6 @@
 
     mb.v2.<to-host>.mail.<from-host>                                  a message
     mb.v2.<to-host>.receipt.<from-host>                               what became of one
-    mb.v2.<to-host>.talk.<from-host>                                  said directly, stored nowhere
     mb.v2.<to-host>.ask.<from-host>                                   asked directly, stored nowhere
     mb.v2.<host>.copy.<host>                                          whether this host runs elsewhere, too
     mb.v2.card.<host>                                                 who is there, stored nowhere
@@ -25,7 +24,8 @@ from mailboxd.hub.wire.names import token, untoken
 API = "mb.api"
 """Below it hosts reach what they may of the streams. The founder has the whole API below a name that only it knows."""
 STREAM, SUBJECTS = "MAILBOXD2", ("mb.v2.*.mail.*", "mb.v2.*.receipt.*")
-CARDS = "mb.v2.card"
+CARDS, OLD_CARDS = "mb.v2.card", "mb.v1.card"
+"""Where hosts say who they are, and where those of the earlier version of the wire do: all that these may say."""
 FILES, FILE_SUBJECTS = "MAILBOXD2_FILES", "mb.file.v2.>"
 JOBS, JOB_SUBJECTS = "MAILBOXD2_JOBS", "mb.pool.v2.*.*.*"
 CLAIMS, CLAIM_SUBJECTS = "MAILBOXD2_CLAIMS", "mb.claim.v2.*.*.*.*"
@@ -68,11 +68,6 @@ def receipt_subject(to: str, sender: str) -> Subject:
 def incoming(host: str) -> str:
     """The subjects of all that is for this host."""
     return f"mb.v2.{host}.*.*"
-
-
-def talk(to: str, sender: str) -> str:
-    """The subject of what one host says to another, without storage."""
-    return f"mb.v2.{to}.talk.{sender}"
 
 
 def asked(to: str, sender: str) -> str:
