@@ -202,6 +202,10 @@ class HubFacts:
     """Pools whose agent has no workspace here, and that agent."""
     stopped: int = 0
     """How much for this host the server no longer delivers."""
+    unlisted: Mapping[str, str] = field(default_factory=dict)
+    """Pools of hub.yaml that this host may not serve, and why."""
+    pool_troubles: Mapping[str, str] = field(default_factory=dict)
+    """Pools whose jobs from here are done by nobody, and why."""
     refused: int = 0
     """How much mail of other hosts was refused and kept."""
     foreign: Mapping[str, str] = field(default_factory=dict)

@@ -13,7 +13,7 @@ from mailboxd.doctor.facts import CheckResult, Facts, HubFacts, edit, error, not
 from mailboxd.errors import UnavailableError
 from mailboxd.host.pip_extras import is_installed, to_add
 from mailboxd.hub.client.ask import probed
-from mailboxd.hub.client.report import SILENT, hub_report
+from mailboxd.hub.client.report import SILENT, hub_report, not_listed
 from mailboxd.hub.files.membership import Membership
 from mailboxd.hub.files.server import CLUSTER, ServerFiles
 from mailboxd.hub.files.view import older
@@ -45,6 +45,10 @@ def _process(found: HubFacts) -> Iterator[CheckResult]:
     for role, agent in sorted(found.unserved.items()):
         text = f"hub.yaml has {agent} serve {POOL}{role}, and no workspace here is that of {agent}: it takes no job"
         yield error("hub-pool", text, edit(found.settings, "pools"))
+    for why in found.unlisted.values():
+        yield error("hub-pool", f"it takes no job of a pool that hub.yaml names: {why}", edit(found.settings, "pools"))
+    for role, why in sorted(found.pool_troubles.items()):
+        yield warning("hub-pool", f"{POOL}{role}: {one_line(why)}", "mailboxd hub status")
 
 
 def _server(found: HubFacts) -> Iterator[CheckResult]:
@@ -138,6 +142,8 @@ def probe_hub(environ: Mapping[str, str]) -> HubFacts | None:
             for role, pool in settings.pools.items()
             if report.agents and pool.agent.lower() not in report.agents
         },
+        unlisted={role: not_listed(settings.host, role, settings.pools) for role in report.unlisted},
+        pool_troubles=report.pool_troubles,
         refused=sum(1 for _ in membership.folder.glob("refused/*.json")),
         foreign=report.facts.get("foreign", {}),
         probe=probe,

@@ -202,8 +202,10 @@ class HubMail:
         """Why waiting mail cannot be delivered now; empty if it can be, or if none waits."""
         if not self._waiting:
             return ""
-        hosts = {address.host for order in self._waiting.values() if (address := self.view.address(order.agent))}
-        return self.view.trouble or "; ".join(filter(None, (self.view.silence(host, now) for host in sorted(hosts))))
+        agents = sorted({order.agent for order in self._waiting.values()})
+        hosts = sorted({address.host for agent in agents if (address := self.view.address(agent))})
+        told = [*(self.view.silence(host, now) for host in hosts), *map(self.view.untaken, agents)]
+        return self.view.trouble or "; ".join(filter(None, told))
 
 
 def _outcome(order: Order, receipt: Receipt) -> Outcome:

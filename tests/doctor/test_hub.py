@@ -44,6 +44,8 @@ def found(**said: Any) -> list[tuple[str, str, str]]:
         ({"waiting": {"main": LONG_AGO}}, "hub-waiting", "warning", "mailboxd hub status"),
         ({"stopped": 2}, "hub-stopped", "warning", "mailboxd hub status"),
         ({"unserved": {"reviewer": "rev"}}, "hub-pool", "error", "pools"),
+        ({"unlisted": {"reviewer": "not listed"}}, "hub-pool", "error", "pools"),
+        ({"pool_troubles": {"reviewer": "nobody"}}, "hub-pool", "warning", "mailboxd hub status"),
         ({"refused": 2}, "hub-refused", "note", "ls /state/hub/refused"),
         ({"hosts": {"beta": HostSigns(at=NOW, set_back_at=NOW)}}, "hub-set-back", "warning", "mailboxd fleet"),
         ({"probe": PROBE, "foreign": {"mb.v2.card.beta": NOW}}, "hub-foreign", "warning", "mailboxd hub status"),

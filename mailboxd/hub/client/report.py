@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import shlex
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.times import to_epoch
+from mailboxd.core.vocabulary import POOL
 from mailboxd.errors import UnavailableError, WorldError
 from mailboxd.host.system import system
 from mailboxd.hub.files.membership import STATUS, Membership
@@ -69,6 +70,18 @@ class HubReport:
         """How much for this host the server no longer delivers, because it was delivered in vain."""
         return int(self.facts.get("held", {}).get("stopped", 0))
 
+    @property
+    def pool_troubles(self) -> dict[str, str]:
+        """Why jobs that were given to a pool from here are done by nobody, and what to do, by role."""
+        found: dict[str, str] = self.facts.get("pools", {}).get("trouble", {})
+        return found
+
+    @property
+    def unlisted(self) -> tuple[str, ...]:
+        """The pools of hub.yaml that the hub's list does not let this host serve."""
+        served = self.facts.get("pools", {}).get("served", {})
+        return tuple(sorted(role for role, one in served.items() if not one.get("may_serve", True)))
+
     def lines(self) -> Iterator[str]:
         facts = self.facts
         yield f"host {facts['host']}, server {', '.join(facts['servers'])}: {self.trouble or 'connected'}"
@@ -84,6 +97,10 @@ class HubReport:
             yield f"  {stopped} for {facts['host']} that the server no longer delivers: the hub process ended each time"
         yield from _pools(facts.get("pools", {}))
         yield from _invited(facts["invited"])
+        for role in self.unlisted:
+            yield f"  pool:{role}: {not_listed(facts['host'], role, facts['pools']['served'])}"
+        for role, why in sorted(self.pool_troubles.items()):
+            yield f"  pool:{role}: {first_line(why)}"
         for why in facts.get("refused_by_server", ()):
             yield f"  {first_line(why)}"
         for name in ("send", "accept", "show", "decide"):
@@ -125,6 +142,12 @@ def silence(signs: HostSigns, now: str, trouble: str = "") -> str:
         return ""
     since = f"nothing has been heard from it since {signs.at}" if signs.at else "it was never heard from"
     return f"{since}; {trouble}" if trouble else since
+
+
+def not_listed(host: str, role: str, roles: Iterable[str]) -> str:
+    """That a host may not serve a pool that its hub.yaml names, and what to do."""
+    command = f"mailboxd hub pools {host} {' '.join(sorted(roles))}"
+    return f"the hub's list does not let {host} serve {POOL}{role}; on the host that founded the hub: {command}"
 
 
 def _pools(facts: Mapping[str, Any]) -> Iterator[str]:

@@ -94,6 +94,8 @@ class Heard:
     """When each of the other hosts was last heard from; empty = never."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Receivers, in lower case, whose mail the server does not take now, and why."""
+    untaken: Mapping[str, str] = field(default_factory=dict)
+    """Pools whose jobs from here are done by nobody, and why, by role."""
     unwell: Mapping[str, str] = field(default_factory=dict)
     """The agents on other hosts, in lower case, whose daemon does not run or does not work: its `health.Grade`."""
     older: tuple[str, ...] = ()
@@ -112,10 +114,12 @@ class Heard:
         except (ValueError, TypeError, AttributeError):
             return None
 
+    def _lasting(self) -> tuple[object, ...]:
+        return self.trouble, self.hosts.keys(), self.refused, self.untaken, self.unwell, self.older
+
     def is_news(self, told: Heard | None) -> bool:
         """Whether this is news: another problem, a new host, or a sign of life at least a minute later."""
-        known = None if told is None else (told.trouble, told.hosts.keys(), told.refused, told.unwell, told.older)
-        if told is None or known != (self.trouble, self.hosts.keys(), self.refused, self.unwell, self.older):
+        if told is None or told._lasting() != self._lasting():
             return True
         since = ((told.hosts[host], at) for host, at in self.hosts.items() if at)
         return any(not before or to_epoch(at) - to_epoch(before) >= _TOLD for before, at in since)
@@ -271,6 +275,8 @@ class HubView:
         heard_of = self._heard()
         if heard_of is not None and (why := heard_of.refused.get(agent.lower())):
             return f"mail for {agent} waits: {why}"
+        if why := self.untaken(agent):
+            return why
         address = self.address(agent)
         if address is None:
             hosts = info.pools[role].hosts if (role := role_of(agent)) in info.pools else ()
@@ -283,6 +289,11 @@ class HubView:
             f"the host {address.host} was last heard from at {at}" if seen else f"{address.host} was never heard from"
         )
         return f"mail for {address} is under way through the hub, without a receipt yet; {heard}"
+
+    def untaken(self, agent: str) -> str:
+        """Why jobs for a pool are done by nobody, and what to do; empty if they are, and for any other name."""
+        heard = self._heard()
+        return heard.untaken.get(role_of(agent), "") if heard is not None else ""
 
     def unwell(self, agent: str) -> str:
         """Why an agent on another host does not take its mail, as that host says; empty if it does."""

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import POOL
 from mailboxd.errors import MessageError, UnavailableError, WorldError
 from mailboxd.hub.files.spool import NEW, SENT
@@ -26,8 +25,6 @@ from mailboxd.hub.wire.subjects import JobSubject, claims_of, jobs_of
 from mailboxd.protocol.messages import AnyMessage, TaskMessage, parse_message
 from mailboxd.store.reports import opened
 
-_SILENT = 60.0
-"""Seconds without a card after which a host's slots do not count."""
 _log = logging.getLogger("mailboxd")
 
 
@@ -110,7 +107,7 @@ class JobsGiven:
                 unheld.update(await self._offer_again(one, self.of(one), there.keys(), claimed.keys()))
         self._given = {name: job for name, job in self._given.items() if name in under_way}
         self._unheld = {name: since for name, since in self._unheld.items() if name in under_way}
-        self.trouble = {role: why for role, count in unheld.items() if (why := await self._why_unheld(role, count))}
+        self.trouble = {role: self._why_unheld(role, count) for role, count in unheld.items()}
         if self.workspaces.unread:
             return  # some of the jobs may be in their spools
         over = [job for job in there.keys() | claimed.keys() if job.job not in under_way]
@@ -142,7 +139,7 @@ class JobsGiven:
         self, one: Local, given: Mapping[str, Given], there: Set[JobSubject], claimed: Set[JobSubject]
     ) -> list[str]:
         """Offer again what is lost, or what nobody takes; returns the roles of the jobs that nobody holds."""
-        now, unheld = self.here.clock.monotonic(), []
+        now, unheld, busy = self.here.clock.monotonic(), [], dict[str, bool]()
         for name in one.spool.names(SENT):
             if (job := given.get(name)) is None:
                 continue
@@ -155,7 +152,9 @@ class JobsGiven:
             else:
                 since = self._unheld.setdefault(name, now)
             waited = now - self.under_way.sent_at.setdefault(name, now)
-            is_busy = now - since >= UNTAKEN and await self._is_busy(job.role)
+            if now - since >= UNTAKEN and job.role not in busy:
+                busy[job.role] = await self._is_busy(job.role)
+            is_busy = busy.get(job.role, False)
             if now - since >= UNTAKEN and not is_busy:
                 unheld.append(job.role)
             if is_over and now - since >= LEASE:
@@ -167,32 +166,26 @@ class JobsGiven:
         return unheld
 
     async def _is_busy(self, role: str) -> bool:
-        """Whether the hosts that are there have as many jobs of a pool as they take. Raises NatsError."""
+        """Whether the hosts that serve a pool have as many jobs as they take. Raises NatsError."""
         slots = sum(self._slots(role).values())
         claimed = await self.tables.claims(claims_of(role))
         return 0 < slots <= sum(job.sender not in hosts for job, hosts in claimed.items())
 
     def _slots(self, role: str) -> dict[str, int]:
-        """The hosts that serve a pool and are there, and how many jobs each takes."""
-        here, now, members = self.here, self.here.clock.now(), self.here.keys.members()
-        heard = {
-            host: signs.card.pools.get(role, 0)
-            for host, signs in self.presence.hosts.items()
-            if signs.card and signs.at and to_epoch(now) - to_epoch(signs.at) < _SILENT
-        }
-        if role in here.settings.pools:
-            heard[self._own_name] = here.settings.pools[role].slots
-        return {host: slots for host, slots in heard.items() if slots and members.may_serve(host, role)}
+        """The hosts that may and do serve a pool, and how many jobs each takes."""
+        members, own = self.here.keys.members(), self.here.settings.pools
+        slots = {host: signs.card.pools.get(role, 0) for host, signs in self.presence.hosts.items() if signs.card}
+        slots[self._own_name] = own[role].slots if role in own else 0
+        return {host: count for host, count in slots.items() if count and members.may_serve(host, role)}
 
-    async def _why_unheld(self, role: str, count: int) -> str:
+    def _why_unheld(self, role: str, count: int) -> str:
         """Why nobody holds so many jobs, and what to do."""
-        what = f"{count} job{'s' * (count != 1)} of {POOL}{role} {'have' if count != 1 else 'has'} been with no host"
-        listed, there = self.here.keys.members().serving(role), sorted(self._slots(role))
-        if not listed:
-            return f"{what}: none may serve it; on the founder's host: mailboxd hub pools HOST {role}"
-        if not there:
-            return f"{what}: none that may serve it is there ({', '.join(listed)}); see mailboxd hub status there"
-        return f"{what} for a minute, although {', '.join(there)} should take work; see mailboxd hub status there"
+        what = f"no host has taken {count} job{'s' * (count != 1)} of {POOL}{role} for a minute"
+        if not (listed := self.here.keys.members().serving(role)):
+            return f"{what}: {nobody_may_serve(role)}"
+        if not (serving := sorted(self._slots(role))):
+            return f"{what}: {', '.join(listed)} may serve it, and none has it under `pools` in its hub.yaml"
+        return f"{what}: {', '.join(serving)} should; see `mailboxd hub status` there, and `accept` in its hub.yaml"
 
     # what is known
 
@@ -229,6 +222,11 @@ class JobsGiven:
                 for name, job in self.of(one).items():
                     holder = one.spool.holder(name)
                     yield job.role, holder.host if holder else ""
+
+
+def nobody_may_serve(role: str) -> str:
+    """That the hub's list names no host for a pool, and what to do."""
+    return f"no host of the hub may serve {POOL}{role}; on the host that founded it: mailboxd hub pools HOST {role}"
 
 
 def _under_way(one: Local) -> list[str]:

@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from mailboxd.core.times import to_text
-from mailboxd.core.vocabulary import POOL
 from mailboxd.errors import WorldError
 from mailboxd.health import Grade
 from mailboxd.hub.files.membership import STATUS
@@ -79,9 +78,8 @@ class Reporting:
             if card.health in (Grade.RED, Grade.OFF)
         }
         refused = {held.to: held.why for held in self.under_way.waiting.values() if held.to}
-        refused |= {f"{POOL}{role}": why for role, why in self.jobs_given.trouble.items()}
         older = tuple(sorted(host for host, state in self.presence.hosts.items() if state.is_older))
-        heard = Heard(self.here.trouble, signs, refused, unwell, older)
+        heard = Heard(self.here.trouble, signs, refused, self.jobs_given.trouble, unwell, older)
         if (is_changed := info != self._info) or heard.is_news(self._heard):
             with logged("tell the daemons"):
                 if is_changed:

@@ -14,7 +14,7 @@ from mailboxd.host import wakeup
 from mailboxd.hub.files.spool import NEW
 from mailboxd.hub.process.attachments import Attachments
 from mailboxd.hub.process.here import ThisHost, logged, reason_of
-from mailboxd.hub.process.jobs_given import JobsGiven
+from mailboxd.hub.process.jobs_given import JobsGiven, nobody_may_serve
 from mailboxd.hub.process.jobs_held import JobsHeld
 from mailboxd.hub.process.presence import Presence
 from mailboxd.hub.process.receipts import BATCH, Receipts
@@ -67,7 +67,8 @@ class Sending:
                 return
             receivers = self._receivers(route)
             if not receivers:
-                self.under_way.wait(message_id, f"no host of the hub may serve {message.to}")
+                why = nobody_may_serve(names.role_of(message.to or ""))
+                self.under_way.wait(message_id, why, message.to or "")
                 return
             if not self.attachments.are_sent(one, message, route, receivers):
                 return
