@@ -130,7 +130,8 @@ def test_a_result_is_taken_from_the_holder_only() -> None:
         (None, False),  # the server has lost the claim: its holder makes it again
         (Claim("gamma"), False),
         (Claim("alpha", Stage.OPEN), False),
-        (closing("alpha", Claim("gamma")), True),  # too late: the attempt is over
+        (closing("alpha", Claim("gamma")), False),  # also if the sender was set back, and has it open again
+        (closing("alpha", Claim("beta")), True),
     ):
         assert is_taken("beta", "alpha", claim) is expected, claim
 

@@ -25,6 +25,8 @@ from mailboxd.hub.wire.subjects import JobSubject, claims_of, jobs_of
 from mailboxd.protocol.messages import AnyMessage, TaskMessage, parse_message
 from mailboxd.store.reports import opened
 
+_AT_REST = 60.0
+"""Seconds between two looks at the server if no job is open."""
 _log = logging.getLogger("mailboxd")
 
 
@@ -55,6 +57,8 @@ class JobsGiven:
     """The job of each message under way; None = it is not a job."""
     _unheld: dict[str, float] = field(default_factory=dict)
     """Since when nobody holds a job."""
+    _looks_at: float = 0.0
+    """When the server is asked next, if no job is open."""
 
     @property
     def _own_name(self) -> str:
@@ -95,7 +99,10 @@ class JobsGiven:
 
     async def tend(self) -> None:
         """Close the jobs that are over, and offer again what the server has lost. Raises NatsError, WorldError."""
-        own = self._own_name
+        now, own = self.here.clock.monotonic(), self._own_name
+        if now < self._looks_at and not any(self.of(one) for one in self.workspaces.spools()):
+            return  # nothing is open, and what came back with an old store can wait
+        self._looks_at = now + _AT_REST
         there = await self.tables.jobs(jobs_of(sender=own))
         claimed = await self.tables.claims(claims_of(sender=own))
         under_way: set[str] = set()

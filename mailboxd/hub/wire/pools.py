@@ -155,8 +155,8 @@ def closing(sender: str, claim: Claim | None) -> Claim:
 
 
 def is_taken(host: str, sender: str, claim: Claim | None) -> bool:
-    """Whether a result from this host is taken: it is the holder's, or too late for anybody, as its attempt shows."""
-    return is_closed(claim, sender) or holder(claim) == host
+    """Whether a result from this host is taken for a job that is open: it is the holder's, or was when it was closed."""
+    return host == (claim.of if claim is not None and is_closed(claim, sender) else holder(claim))
 
 
 def must_reopen(sender: str, claim: Claim | None) -> bool:
