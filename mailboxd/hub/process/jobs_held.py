@@ -91,6 +91,8 @@ class JobsHeld:
     """When jobs that are held were delivered into the inbox."""
     _passed_over: dict[JobSubject, float] = field(default_factory=dict)
     """Until when a job is not looked at: it is not for this host."""
+    _failing: dict[str, float] = field(default_factory=dict)
+    """Until when no job of a pool is taken, because the disk refuses them."""
     _failed: Counter[str] = field(default_factory=Counter)
     """How often a job has made the process fail."""
 
@@ -130,7 +132,8 @@ class JobsHeld:
         """How many jobs may be taken now: none if the agent's daemon does not work."""
         pool = self.here.settings.pools[role]
         one = self.workspaces.local.get(pool.agent.lower())
-        if one is None or not self.may_serve(role) or not self._works(one):
+        fails = self._failing.get(role, 0.0) > self.here.clock.monotonic()
+        if one is None or fails or not self.may_serve(role) or not self._works(one):
             return 0
         return pool.slots - sum(job.role == role and job.stage == Stage.HELD for job in self.jobs.values())
 
@@ -243,7 +246,8 @@ class JobsHeld:
             if self._delivered.get(name, due) <= due:
                 subject = JobSubject(job.role, job.sender, name)
                 if (found := await self.tables.job(subject)) is not None:
-                    await self._deliver(subject, found)
+                    with suppress(WorldError):
+                        await self._deliver(subject, found)
 
     async def _deliver(self, job: JobSubject, found: RawStreamMsg) -> None:
         """Put a job that is held into the inbox, or have its receipt sent again. Raises NatsError, WorldError."""
@@ -251,13 +255,17 @@ class JobsHeld:
             raw, task = self._opened(job, found)
             one = self.workspaces.receiver(self.jobs[job.job].agent)
             if not self.receiving.put_in_inbox(one, job, task, raw):
-                return
+                return  # its files are under way
             if _has_ended(one, job.job):
                 raise Refusal(f"{self._own_name} has done it, and its result was taken: its sender was set back")
         except (Refusal, SealError) as refusal:
             await self._say_refused(job, found, str(refusal))
             self._keep({job.job: None})
             return
+        except WorldError as error:
+            _log.warning("a job of %s%s is left to others: %s", POOL, job.role, error)
+            self._failing[job.role] = self.here.clock.monotonic() + _PASSED_OVER
+            raise
         self._delivered[job.job] = self.here.clock.monotonic()
         self.workspaces.wake(one.agent.lower())
 
@@ -281,7 +289,7 @@ class JobsHeld:
             return job
         subject = JobSubject(job.role, job.sender, name)
         stage = Stage.DONE if job.stage == Stage.FINISHED and is_sent else Stage(job.stage)
-        renews = stage is not Stage.HELD or (one is not None and self._works(one))
+        renews = stage is not Stage.HELD or (one is not None and self._can_do(one, name, job.role))
         own = Claim(self._own_name, stage)
         known = self._own.pop(name, None)
         made = await self.tables.write(subject, own, known) if known is not None and renews else None
@@ -294,6 +302,11 @@ class JobsHeld:
         if made is not None:
             self._own[name] = made
         return None if made is not None and stage is Stage.DONE else job
+
+    def _can_do(self, one: Local, name: str, role: str) -> bool:
+        """Whether the agent can do a job that is held: its daemon works, and the job could be delivered."""
+        is_there = name in self._delivered or self._failing.get(role, 0.0) <= self.here.clock.monotonic()
+        return is_there and self._works(one)
 
     def _checked(self, name: str, job: Job, claim: Claim | None) -> Job | None:
         """A job by its last claim."""

@@ -155,7 +155,7 @@ def closing(sender: str, claim: Claim | None) -> Claim:
 
 
 def is_taken(host: str, sender: str, claim: Claim | None) -> bool:
-    """Whether a result from this host is taken for a job that is open: it is the holder's, or was when it was closed."""
+    """Whether a result for a job that is open is taken: its host holds the job, or did when that was closed."""
     return host == (claim.of if claim is not None and is_closed(claim, sender) else holder(claim))
 
 
