@@ -209,6 +209,10 @@ class HubFacts:
     refused: int = 0
     """How much mail of other hosts was refused and kept."""
     foreign: Mapping[str, str] = field(default_factory=dict)
+    copies: Mapping[str, str] = field(default_factory=dict)
+    """Where another process asked to run as this host, and when."""
+    again: Mapping[str, str] = field(default_factory=dict)
+    """Hosts with whose token another host asked to be let in, and when."""
     """Subjects on which something came that their host did not sign, and when last."""
     probe: Mapping[str, Any] | None = None
     """The rights of this host at the server (`hub.canary.probe`), if they could be tried."""

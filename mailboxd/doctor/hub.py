@@ -39,6 +39,12 @@ def _process(found: HubFacts) -> Iterator[CheckResult]:
         yield error(
             "hub", found.trouble, "mailboxd hub run" if "not running" in found.trouble else "mailboxd hub status"
         )
+    for where, at in sorted(found.copies.items()):
+        text = f"another process asked to run as {found.host}: at {one_line(where)}, last at {at}; it was refused"
+        yield warning("hub-copy", text, "mailboxd hub leave  # there")
+    for host, at in sorted(found.again.items()):
+        text = f"another host asked at {at} to be let in with the token of {host}; it was refused"
+        yield warning("hub-token", text, f"mailboxd hub revoke {host}  # if that was not yours")
     if not found.send and not found.accept:
         text = f"{found.host} neither gives work to agents of other hosts nor takes any from them"
         yield note("hub-nobody", text, edit(found.settings, "send and accept"))
@@ -146,6 +152,8 @@ def probe_hub(environ: Mapping[str, str]) -> HubFacts | None:
         pool_troubles=report.pool_troubles,
         refused=sum(1 for _ in membership.folder.glob("refused/*.json")),
         foreign=report.facts.get("foreign", {}),
+        copies=report.facts.get("copies", {}),
+        again={host: one["refused"] for host, one in report.facts["invited"].items() if one["refused"]},
         probe=probe,
         replicas=settings.replicas if settings.listen else None,
         open_routes=cluster is not None and cluster.exists() and "tls" not in cluster.read_text(),

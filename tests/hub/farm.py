@@ -59,9 +59,9 @@ class Host(Company):
         assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
         return done.stdout
 
-    def start_hub(self) -> None:
+    def start_hub(self, *options: str) -> None:
         with self.log.open("ab") as log:
-            command = [*self.within, *MAILBOXD, "hub", "run", "-v"]
+            command = [*self.within, *MAILBOXD, "hub", "run", "-v", *options]
             self.process = subprocess.Popen(
                 command, env=environment(self.env), cwd=self.root, stdout=log, stderr=log, start_new_session=True
             )

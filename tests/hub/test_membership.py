@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import shutil
+import signal
 import stat
 from collections.abc import Iterator
 from dataclasses import asdict, replace
@@ -15,9 +17,11 @@ import pytest
 
 from mailboxd.core.times import plus
 from mailboxd.errors import ConfigError, Refused, UnavailableError
+from mailboxd.host import wakeup
 from mailboxd.hub.files.membership import HostKeys, Membership
 from mailboxd.hub.files.server import permissions
 from mailboxd.hub.wire.cards import sealed
+from mailboxd.hub.wire.copies import Rank, Running, yields
 from mailboxd.hub.wire.members import Invitation, Invited, Members, answered, nkey, nkey_seed
 from mailboxd.hub.wire.subjects import API, CLAIMS, FILES, JOBS, POOLS, STREAM, files_of, jobs_of
 from mailboxd.keys import PrivateKey
@@ -304,3 +308,48 @@ def test_one_token_lets_one_host_in_and_both_sides_are_told_of_a_second(
     alpha.ordered("revoke", "gamma")
     assert "does not know the token" in third.ordered("join", given=late)
     other.close()
+
+
+# Copies
+
+
+def test_of_two_processes_of_a_host_exactly_one_goes_on() -> None:
+    every = [Running(run, rank, "x") for run in "ab" for rank in Rank]
+    for one in every:
+        for other in every:
+            if one.run != other.run:
+                assert yields(one, other) != yields(other, one)
+    old, new = Running("b", Rank.ALONE, "x"), Running("a", Rank.NEW, "x")
+    assert yields(new, old), "what runs goes on"
+    assert yields(replace(old, rank=Rank.UNSURE), replace(new, rank=Rank.ALONE)), "what was frozen does not"
+
+
+@pytest.mark.slow
+def test_a_copy_is_refused_and_one_that_was_frozen_finds_that_it_was_replaced(
+    server: tuple[Host, Server], tmp_path: Path
+) -> None:
+    alpha, _ = server
+    alpha.start_hub()
+    eventually(lambda: not alpha.status()["trouble"], 30, alpha.last_words)
+    copy = Host(tmp_path / "copy", "alpha", {})
+    shutil.copytree(alpha.folder, copy.folder, ignore=shutil.ignore_patterns("server", "ask", wakeup.NAME, "lock"))
+    settings = copy.folder / "hub.yaml"
+    settings.write_text(re.sub("listen: .*\n", "", settings.read_text()))
+    copy.start_hub()
+    eventually(lambda: "this is a copy of the host alpha" in copy.status()["trouble"], 30, copy.last_words)
+    assert "a copy of this host asked" in alpha.hub("status").stdout
+    assert not alpha.status()["trouble"]
+    # it stays refused, until a person says otherwise, and while the other one answers
+    copy.stop_hub()
+    copy.start_hub("--take-over")
+    eventually(lambda: "this is a copy" in copy.status()["trouble"], 30, copy.last_words)
+    copy.stop_hub()
+    assert alpha.process is not None
+    alpha.process.send_signal(signal.SIGSTOP)
+    copy.start_hub("--take-over")
+    eventually(lambda: not copy.status()["trouble"], 30, copy.last_words)
+    alpha.process.send_signal(signal.SIGCONT)
+    eventually(lambda: "the host alpha was taken over by" in alpha.status()["trouble"], 30, alpha.last_words)
+    assert "mailboxd hub run --take-over" in alpha.status()["trouble"]
+    assert not copy.status()["trouble"]
+    copy.close()

@@ -19,10 +19,10 @@ from mailboxd.hub.process.api import streams_of
 from mailboxd.hub.wire.members import nkey_seed
 from mailboxd.hub.wire.receipts import Receipt, digest
 from mailboxd.hub.wire.sealing import seal
-from mailboxd.hub.wire.subjects import API, FILES, STREAM, FileSubject, files_of, incoming
+from mailboxd.hub.wire.subjects import API, FILES, JOBS, STREAM, FileSubject, files_of, incoming
 from mailboxd.keys import PrivateKey, signed
 from tests.e2e.support import eventually, task
-from tests.hub.farm import Farm, Host, connected
+from tests.hub.farm import Farm, Host, connected, count
 
 pytestmark = pytest.mark.slow
 
@@ -121,6 +121,46 @@ def test_a_host_can_neither_send_as_another_nor_read_what_is_for_another(farm: F
         ]
         for action in forbidden:
             assert await spy.is_refused(action), spy.refusals
+
+    as_gamma(farm, does)
+
+
+def test_the_servers_own_answers_do_nothing_for_a_host(farm: Farm) -> None:
+    """The server checks where a host publishes, not where it wants the answer, and would obey its own answers."""
+    apis = (f"STREAM.PURGE.{STREAM}", f"STREAM.DELETE.{STREAM}", f"CONSUMER.DELETE.{STREAM}.beta")
+    prefixes = (API, "$JS.API", "mb.founder")
+    before = farm["alpha"].status()["trouble"], count(farm["alpha"], JOBS)
+
+    async def does(spy: Spy) -> None:
+        pull = f"{API}.CONSUMER.MSG.NEXT.{STREAM}.gamma"
+        for reply in (f"{prefix}.{api}" for prefix in prefixes for api in apis):
+            await spy.sends("mb.v2.gamma.mail.gamma", b"{}")
+            for asked in (
+                b'{"batch":1,"no_wait":true}',
+                b'{"batch":1,"no_wait":true}',
+            ):  # a message, and that there is none
+                await spy.client.publish(pull, asked, reply=reply)
+            await spy.client.publish("mb.v2.gamma.mail.gamma", b"", reply=reply)
+        await spy.client.flush()
+        info = await streams_of(spy.client).stream_info(STREAM)
+        assert info.state.consumer_count == 3
+        assert info.state.last_seq > info.state.first_seq > 0
+
+    as_gamma(farm, does)
+    assert (farm["alpha"].status()["trouble"], count(farm["alpha"], JOBS)) == before
+
+
+def test_nothing_is_stored_for_a_host_that_is_none(farm: Farm) -> None:
+    async def does(spy: Spy) -> None:
+        before = (await streams_of(spy.client).stream_info(STREAM)).state.messages
+        for subject in (
+            "mb.v2.ghost.mail.gamma",
+            "mb.v2.ghost.receipt.gamma",
+            FileSubject("ghost", "gamma", "m", "f").piece(0),
+        ):
+            with pytest.raises((NatsError, TimeoutError)):
+                await streams_of(spy.client, 1.0).publish(subject, b"x")
+        assert (await streams_of(spy.client).stream_info(STREAM)).state.messages == before
 
     as_gamma(farm, does)
 
@@ -299,3 +339,39 @@ def test_a_card_that_its_host_did_not_sign_or_that_is_old_is_not_heard(farm: Far
     as_gamma(farm, does)
     assert not alpha.status()["hosts"]["gamma"]["at"]
     assert not alpha.status()["trouble"]
+
+
+def test_what_a_revoked_host_left_is_named_exported_and_removed_and_it_is_cut_off(farm: Farm, tmp_path: Path) -> None:
+    """The last test: gamma is gone after it."""
+    alpha, beta, folder = farm["alpha"], farm["beta"], tmp_path / "left"
+    beta.stop_hub()
+    cut: list[str] = []
+
+    async def run() -> None:
+        async def closed() -> None:
+            cut.append("closed")
+
+        async def quiet(_: Exception) -> None: ...
+
+        client = await connected(farm["gamma"], closed_cb=closed, error_cb=quiet)
+        for message_id in ("msg_1", "msg_2"):
+            await Spy(client, []).mails(beta, b"work", message_id)
+        await streams_of(client).publish(FileSubject("beta", "gamma", "msg_1", "f").piece(0), b"part")
+        said = await asyncio.to_thread(alpha.ordered, "revoke", "gamma", "--export", str(folder))
+        for line in ("removed mail from it: 2 beta", "removed files from it: ", f"exported to {folder}"):
+            assert line in said
+        for _ in range(100):
+            if cut:
+                break
+            await asyncio.sleep(0.05)
+        assert cut, "its connection goes on"
+
+    asyncio.run(run())
+    kept = sorted(path.name for path in (folder / "mail-from").glob("*.json"))
+    assert len(kept) == 2
+    assert "Mailboxd-Id" in (folder / "mail-from" / kept[0]).read_text()
+    assert count(alpha, STREAM) == 0
+    with pytest.raises((NatsError, OSError)):
+        asyncio.run(connected(farm["gamma"], allow_reconnect=False))
+    beta.start_hub()
+    eventually(lambda: "gamma" not in beta.status()["hosts"], 30, farm.last_words)

@@ -293,13 +293,16 @@ def _status(session: Session) -> int | None:
 )
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Default: text, or JSON with --json.")
 @click.option("-v", "--verbose", is_flag=True, help="Also log what happens automatically.")
-def _run(session: Session, log_format: str | None, verbose: bool) -> None:
+@click.option("--take-over", is_flag=True, help="Go on as this host although a copy of it did; stop that one first.")
+def _run(session: Session, log_format: str | None, verbose: bool, take_over: bool) -> None:
     """Run the hub process: it carries the mail of all workspaces of this user. SIGTERM and SIGINT stop it."""
     import asyncio
 
     from mailboxd import log
 
     membership = _membership()
+    if take_over:
+        membership.stop(None)
     if membership.settings().listen:
         from mailboxd.hub.files import server
 

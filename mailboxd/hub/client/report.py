@@ -101,6 +101,8 @@ class HubReport:
             yield f"  pool:{role}: {not_listed(facts['host'], role, facts['pools']['served'])}"
         for role, why in sorted(self.pool_troubles.items()):
             yield f"  pool:{role}: {first_line(why)}"
+        for where, at in sorted(facts.get("copies", {}).items()):
+            yield f"  a copy of this host asked at {at} to run at {where}, and was refused"
         for why in facts.get("refused_by_server", ()):
             yield f"  {first_line(why)}"
         for name in ("send", "accept", "show", "decide"):
@@ -206,7 +208,9 @@ def hub_report(membership: Membership) -> HubReport:
         facts["trouble"] = str(error)
     invited = {host: asdict(one) for host, one in membership.invited().items()}
     facts |= {"host": settings.host, "servers": settings.servers, "invited": invited}
-    if membership.joining() is not None and "let into" not in facts["trouble"]:
+    if (stopped := membership.stopped()) is not None:
+        facts["trouble"] = stopped.sentence(settings.host)
+    elif membership.joining() is not None and "let into" not in facts["trouble"]:
         facts["trouble"] = f"this host has not been let into the hub yet; {facts['trouble']}"
     hosts = {}
     for host, state in facts.get("hosts", {}).items():

@@ -4,6 +4,7 @@
     host.key      this host's private key: it signs mail and receipts, and is the NKey by which the server knows it
     hosts.json    the hosts, their public keys and pools, signed by the host that founded the hub
     joining.json  the token with which this host asks to be let in, until the founder has answered
+    stopped.json  that this directory is a copy, or was replaced by one, and where the host's mail goes on
     invited.json  on the host that founded the hub: its invitations, and the revoked hosts whose mail is to be removed
     server.pem    the server's certificate, the only one that is trusted
     server/       on the host that runs the server: its configuration, key and store
@@ -35,10 +36,30 @@ from mailboxd.user_state import UserState
 
 KEY, HOSTS, CERTIFICATE, SERVER = "host.key", "hosts.json", "server.pem", "server"
 STATUS, HELD_JOBS = "status.json", "jobs.json"
-JOINING, INVITED = "joining.json", "invited.json"
+JOINING, INVITED, STOPPED = "joining.json", "invited.json", "stopped.json"
 
 
 # This host
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """That another hub process runs as this host, where, and since when that is known."""
+
+    where: str
+    at: str
+    replaced: bool
+    """This one ran, did not answer, and the other one came."""
+
+    def sentence(self, host: str) -> str:
+        """For people, with what they can do."""
+        what = "the host {} was taken over by {} at {}, because this one did not answer: its mail goes on there"
+        if not self.replaced:
+            what = "this is a copy of the host {}, which runs at {} (found at {}): its mail goes on there"
+        return (
+            f"{what.format(host, self.where, self.at)}. Run `mailboxd hub leave` here, or stop that one and run "
+            "`mailboxd hub run --take-over` here"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +141,7 @@ class Membership:
         own = {KEY: key.file_text().encode(), CERTIFICATE: certificate.encode()}
         settled = {SETTINGS: settings.text().encode()}  # last: with it, the host belongs to the hub
         with self.state.writing() as folder:
-            for stale in {HOSTS, JOINING} - files.keys():
+            for stale in {HOSTS, JOINING, STOPPED} - files.keys():
                 with suppress(FileNotFoundError):
                     os.unlink(stale, dir_fd=folder)
             for name, raw in {**own, **files, **settled}.items():
@@ -149,12 +170,28 @@ class Membership:
 
     def leave(self) -> list[Path]:
         """Remove this host's files; returns them. A server's store is kept. Raises WorldError."""
-        names = (SETTINGS, KEY, HOSTS, CERTIFICATE, PEERS, HEARD, STATUS, HELD_JOBS, JOINING, INVITED)
+        names = (SETTINGS, KEY, HOSTS, CERTIFICATE, PEERS, HEARD, STATUS, HELD_JOBS, JOINING, INVITED, STOPPED)
         gone = [self.folder / name for name in names if (self.folder / name).exists()]
         with self.state.writing() as folder:
             for path in gone:
                 os.unlink(path.name, dir_fd=folder)
         return gone
+
+    def stopped(self) -> Stopped | None:
+        """Why mail is carried elsewhere as this host; None if it is not. Raises ConfigError, WorldError."""
+        raw = self.state.read(STOPPED)
+        with suppress(ValueError, TypeError):
+            return None if raw is None else Stopped(**json.loads(raw))
+        raise ConfigError(f"{self.folder / STOPPED} is damaged; run `mailboxd hub run --take-over`")
+
+    def stop(self, stopped: Stopped | None) -> None:
+        """Carry no mail from now on or, with None, carry it again. Raises WorldError."""
+        with self.state.writing() as folder:
+            if stopped is not None:
+                self.state.write(folder, STOPPED, json.dumps(asdict(stopped)).encode())
+            else:
+                with suppress(FileNotFoundError):
+                    os.unlink(STOPPED, dir_fd=folder)
 
     # what only the founder does
 

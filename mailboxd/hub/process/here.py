@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +28,9 @@ MOST_REFUSED = 1_000
 _log = logging.getLogger("mailboxd")
 
 
+async def _at_once() -> None: ...
+
+
 @dataclass(slots=True)
 class ThisHost:
     """This host's name, key and settings, and its connection to the server."""
@@ -43,7 +46,11 @@ class ThisHost:
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("sent", "received", "refused", "repeats"), 0))
     foreign: dict[str, str] = field(default_factory=dict)
     """Subjects on which something came that their host did not sign, and when it came last."""
+    copies: dict[str, str] = field(default_factory=dict)
+    """Where another process asked to run as this host and was refused, and when it did last."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    settled: Callable[[], Awaitable[None]] = _at_once
+    """Returns once it is sure that no other process runs as this host."""
     woken: asyncio.Event = field(default_factory=asyncio.Event)
     """There may be something to send."""
 

@@ -20,6 +20,7 @@ from mailboxd.hub.process.here import ThisHost
 from mailboxd.hub.process.jobs_given import JobsGiven
 from mailboxd.hub.process.jobs_held import JobsHeld
 from mailboxd.hub.process.news import Telling
+from mailboxd.hub.process.only_one import OnlyOne
 from mailboxd.hub.process.pool_tables import PoolTables
 from mailboxd.hub.process.presence import Presence
 from mailboxd.hub.process.receipts import Receipts
@@ -51,6 +52,7 @@ class Hub:
     telling: Telling = field(init=False)
     reporting: Reporting = field(init=False)
     commands: Commands = field(init=False)
+    only_one: OnlyOne = field(init=False)
 
     def __post_init__(self) -> None:
         here, workspaces = self.here, self.workspaces
@@ -73,6 +75,9 @@ class Hub:
             here, workspaces, self.under_way, self.receipts, self.presence, self.jobs_given, self.jobs_held
         )
         self.commands = Commands(here, workspaces, self.presence, self.requests, self.founding, self.reporting.status)
+
+        self.only_one = OnlyOne(here, self.reporting.say_trouble)
+        here.settled = self.only_one.settled
 
     @classmethod
     def of(cls, membership: Membership, environ: Mapping[str, str]) -> Hub:

@@ -71,7 +71,9 @@ class Receiving:
         try:
             while True:
                 with suppress(NatsTimeout, asyncio.TimeoutError):
-                    await self._take_all(await consumer.fetch(BATCH, timeout=RETRY))
+                    batch = await consumer.fetch(BATCH, timeout=RETRY)
+                    await self.here.settled()  # a process that was frozen has mail that is another's by now
+                    await self._take_all(batch)
         finally:
             with suppress(NatsError):
                 await consumer.unsubscribe()

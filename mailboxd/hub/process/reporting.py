@@ -116,6 +116,7 @@ class Reporting:
                 if host != self.here.settings.host
             },
             "foreign": self.here.foreign,
+            "copies": self.here.copies,
             "agents": waiting,
             "pools": {
                 "served": self.jobs_held.status(),

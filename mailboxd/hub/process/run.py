@@ -133,6 +133,7 @@ async def _connect(hub: Hub) -> None:
         hub.reporting.say_trouble(f"the connection to {hub.here.server} is lost")
 
     async def reconnected() -> None:
+        hub.only_one.doubt()
         hub.here.woken.set()
 
     while not hub.here.nc.is_connected:
@@ -158,6 +159,7 @@ async def _connect(hub: Hub) -> None:
 
 async def _carry(hub: Hub) -> None:
     """Do all work, until one part of it ends with a bug."""
+    await hub.only_one.begin()
 
     async def hear(message: Msg) -> None:
         hub.presence.hear(message.subject.rpartition(".")[2], message.data)
@@ -175,6 +177,7 @@ async def _carry(hub: Hub) -> None:
     async def every(seconds: float, work: Callable[[], Awaitable[None]], wake: asyncio.Event | None = None) -> None:
         while True:
             try:
+                await hub.here.settled()
                 await work()
             except (TimeoutError, NatsError, OSError, WorldError) as error:
                 _log.debug("tried again: %s", error)
