@@ -353,7 +353,7 @@ def test_what_a_revoked_host_left_is_named_exported_and_removed_and_it_is_cut_of
 
         async def quiet(_: Exception) -> None: ...
 
-        client = await connected(farm["gamma"], closed_cb=closed, error_cb=quiet)
+        client = await connected(farm["gamma"], disconnected_cb=closed, error_cb=quiet)
         for message_id in ("msg_1", "msg_2"):
             await Spy(client, []).mails(beta, b"work", message_id)
         await streams_of(client).publish(FileSubject("beta", "gamma", "msg_1", "f").piece(0), b"part")

@@ -67,6 +67,6 @@ async def _asked(membership: Membership, invitation: Invitation) -> str:
     if said is None:
         return "what answered is not the founder of the hub"
     if isinstance(said, str):
-        raise Refused("not-invited", said, "Ask for another token and give it to `mailboxd hub join`.")
+        raise Refused("not-invited", said, "Ask the founder of the hub for a token of its own.")
     membership.let_in(said)
     return ""

@@ -144,7 +144,7 @@ class Invitation:
 
 
 def _proof(host: str, invitation: PublicKey) -> bytes:
-    return f"mailboxd join {host} {invitation}".encode()
+    return f"key of {host} for the invitation {invitation}".encode()
 
 
 @dataclass(frozen=True, slots=True)
