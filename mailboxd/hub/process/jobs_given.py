@@ -146,27 +146,25 @@ class JobsGiven:
         self, one: Local, given: Mapping[str, Given], there: Set[JobSubject], claimed: Set[JobSubject]
     ) -> list[str]:
         """Offer again what is lost, or what nobody takes; returns the roles of the jobs that nobody holds."""
-        now, unheld, busy = self.here.clock.monotonic(), [], dict[str, bool]()
-        for name in one.spool.names(SENT):
-            if (job := given.get(name)) is None:
-                continue
+        now, unheld, busy, sent = self.here.clock.monotonic(), [], dict[str, bool](), one.spool.names(SENT)
+        for name, job in given.items():
             subject = JobSubject(job.role, self._own_name, name)
             claim, silence = await self.tables.watched(subject) if subject in claimed else (None, None)
-            is_over = pools.must_reopen(self._own_name, claim)
-            if pools.holder(claim) and not is_over and silence is not None and not silence.is_lapsed:
+            was_over = pools.must_reopen(self._own_name, claim)
+            if pools.holder(claim) and not was_over and silence is not None and not silence.is_lapsed:
                 self._unheld.pop(name, None)
-                since = now
+                seconds = 0.0
             else:
-                since = self._unheld.setdefault(name, now)
-            waited = now - self.under_way.sent_at.setdefault(name, now)
-            if now - since >= UNTAKEN and job.role not in busy:
+                seconds = now - self._unheld.setdefault(name, now)
+            if seconds >= UNTAKEN and job.role not in busy:
                 busy[job.role] = await self._is_busy(job.role)
             is_busy = busy.get(job.role, False)
-            if now - since >= UNTAKEN and not is_busy:
+            if seconds >= UNTAKEN and not is_busy:
                 unheld.append(job.role)
-            if is_over and now - since >= LEASE:
+            if was_over and seconds >= LEASE:
                 await self.tables.write(subject, Claim(self._own_name, Stage.OPEN), claim)
-            if pools.must_offer(waited, now - since, is_there=subject in there, is_busy=is_busy):
+            waited = now - self.under_way.sent_at.setdefault(name, now)
+            if name in sent and pools.must_offer(waited, seconds, is_there=subject in there, is_busy=is_busy):
                 _log.info("offering %s again: the server has lost it, or nobody takes it", name)
                 one.spool.again(name)
                 self.here.woken.set()
