@@ -65,6 +65,10 @@ class Presence:
     """When the last run noted that it is there."""
     run: str = field(default_factory=lambda: secrets.token_hex(8))
     numbers: Iterator[int] = field(default_factory=lambda: count(1))
+    _greeted: float | None = None
+    """When this run first asked the others for their cards."""
+    _heard: set[str] = field(default_factory=set)
+    """The hosts whose cards have come in this run."""
     _stopped: int = 0
     _said: dict[str, object] = field(default_factory=dict)
     """The last card, but for what differs in each."""
@@ -106,6 +110,13 @@ class Presence:
             refused=self.here.counts["refused"],
         )
 
+    def is_complete(self) -> bool:
+        """Whether all hosts have been heard, or those that have not had the time for it."""
+        if self._greeted is None:
+            return False
+        others = self.here.keys.members().hosts.keys() - {self.here.settings.host}
+        return others <= self._heard or self.here.clock.monotonic() - self._greeted > 1.5 * CARD_SECONDS
+
     async def note_held(self, waiting: int, again: int) -> None:
         """How much the server holds for this host, and how much of that it no longer delivers: it did so in vain.
 
@@ -144,6 +155,7 @@ class Presence:
         if is_new or lasting != self._said:
             await here.nc.publish(f"{subjects.CARDS}.{here.settings.host}", sealed(here.key, content))
             self._said, self._connection = lasting, here.nc.stats["reconnects"]
+            self._greeted = here.clock.monotonic() if self._greeted is None else self._greeted
 
     async def look(self) -> None:
         """Ask the hosts that were not heard of just now for their cards; those that are silent delay nothing much."""
@@ -254,6 +266,7 @@ class Presence:
         if newer is not None and newer.version > here.keys.members().version:
             here.membership.update(newer)
             _log.info("the hub has the hosts %s", ", ".join(sorted(newer.hosts)))
+        self._heard.add(host)
         self._was_greeted = self._was_greeted or card.hello
         pools = known.card.pools if known.card else {}
         self._has_news |= card.agents.keys() != known.agents.keys() or card.pools != pools

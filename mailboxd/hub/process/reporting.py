@@ -6,7 +6,7 @@ import json
 import logging
 import os
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mailboxd.core.times import to_text
 from mailboxd.errors import WorldError
@@ -70,6 +70,7 @@ class Reporting:
             for agent, card in state.agents.items()
         }
         info = HubInfo(self.here.settings.host, tuple(sorted(hosts)), peers, self.jobs_given.known())
+        info = replace(info, is_complete=self.presence.is_complete())
         signs = {host: self.presence.hosts[host].at if host in self.presence.hosts else "" for host in hosts}
         unwell = {
             f"{host}.{agent.lower()}": card.health
