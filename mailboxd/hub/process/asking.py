@@ -32,6 +32,7 @@ from mailboxd.hub.wire import mail, names, subjects
 from mailboxd.hub.wire.mail import Known
 from mailboxd.hub.wire.names import Address
 from mailboxd.hub.wire.receipts import digest
+from mailboxd.hub.wire.sealing import SealError
 from mailboxd.mailbox.files import directory, lstat, read_file, world_errors
 from mailboxd.protocol.messages import parse_message
 from mailboxd.store.reports import opened
@@ -40,7 +41,7 @@ _AT_ONCE = 500
 """Messages in a question."""
 _PATIENCE = 5.0
 """Seconds for an answer."""
-_EVERY = 900.0
+_EVERY = 300.0
 """Seconds between two questions about what a host has taken, if it does not begin anew."""
 _TOLD = 30 * 86_400.0
 """Seconds: how far back a host that has forgotten gets again what it was told."""
@@ -191,7 +192,7 @@ class Asking:
             about.setdefault(one.agent, {})[one.message_id] = one.sha256
         try:
             found = await self.requests.ask(host, "messages", {"about": about, "receipts": receipts}, _PATIENCE)
-        except (NatsError, UnavailableError):
+        except (NatsError, UnavailableError, SealError):
             return {}
         known = found.get("known")
         return known if isinstance(known, dict) else {}

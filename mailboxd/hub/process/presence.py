@@ -21,7 +21,7 @@ from mailboxd.health import Grade
 from mailboxd.hub.client.report import silence
 from mailboxd.hub.files.spool import NEW, SENT
 from mailboxd.hub.files.view import older
-from mailboxd.hub.process.here import ThisHost
+from mailboxd.hub.process.here import MOST_REFUSED, ThisHost
 from mailboxd.hub.process.requests import Requests
 from mailboxd.hub.process.under_way import Held
 from mailboxd.hub.process.workspaces import Local, Workspaces
@@ -69,6 +69,10 @@ class Presence:
     """When this run first asked the others for their cards."""
     _heard: set[str] = field(default_factory=set)
     """The hosts whose cards have come in this run."""
+    _founder_at: float = 0.0
+    """When the founder's card came last, which has the list of hosts."""
+    _strangers: dict[str, float] = field(default_factory=dict)
+    """When hosts that are in no list were first met."""
     _stopped: int = 0
     _said: dict[str, object] = field(default_factory=dict)
     """The last card, but for what differs in each."""
@@ -116,6 +120,14 @@ class Presence:
             return False
         others = self.here.keys.members().hosts.keys() - {self.here.settings.host}
         return others <= self._heard or self.here.clock.monotonic() - self._greeted > 1.5 * CARD_SECONDS
+
+    def may_be_new(self, host: str) -> bool:
+        """Whether a host that is not in the list here may have joined the hub: the founder has not been heard since."""
+        if self.here.is_founder:
+            return False
+        if len(self._strangers) > MOST_REFUSED:
+            self._strangers.clear()
+        return self._founder_at <= self._strangers.setdefault(host, self.here.clock.monotonic())
 
     async def note_held(self, waiting: int, again: int) -> None:
         """How much the server holds for this host, and how much of that it no longer delivers: it did so in vain.
@@ -166,11 +178,14 @@ class Presence:
         await self._ask(here.keys.members().hosts.keys() - {here.settings.host})
 
     async def watch(self) -> None:
-        """Ask the hosts for which mail waits, so that its senders learn who is silent."""
+        """Ask the hosts for which mail waits, so that its senders learn who is silent; the founder about strangers."""
         hosts: set[str] = set()
         for one in self.workspaces.spools():
             with suppress(WorldError):
                 hosts |= {self._receiver(one, name) for name in one.spool.names(SENT)[:_MOST_WATCHED]}
+        if any(self._founder_at <= met for met in self._strangers.values()):
+            members = self.here.keys.members()
+            hosts |= {host for host in members.hosts if str(members.key(host)) == self.here.settings.founder}
         await self._ask(hosts & self.here.keys.members().hosts.keys() - {self.here.settings.host})
 
     def _receiver(self, one: Local, message_id: str) -> str:
@@ -267,6 +282,8 @@ class Presence:
             here.membership.update(newer)
             _log.info("the hub has the hosts %s", ", ".join(sorted(newer.hosts)))
         self._heard.add(host)
+        if str(here.keys(host)) == here.settings.founder:
+            self._founder_at = here.clock.monotonic()
         self._was_greeted = self._was_greeted or card.hello
         pools = known.card.pools if known.card else {}
         self._has_news |= card.agents.keys() != known.agents.keys() or card.pools != pools

@@ -122,9 +122,9 @@ class Receiving:
 
     async def _put_off(self, subject: Subject | None, message: Msg, message_id: str, reason: str) -> bool:
         """Tell the sender of mail that it cannot be taken now; whether it knows, and the server may forget it."""
-        if subject is None or subject.kind != "mail" or not is_id(message_id) or self.here.keys(subject.sender) is None:
+        if subject is None or subject.kind != "mail" or not is_id(message_id):
             return False
-        _log.warning("mail is put off: %s of %s: %s", message_id, subject.sender, first_line(reason))
+        _log.info("mail is put off: %s of %s: %s", message_id, subject.sender, first_line(reason))
         sha256 = (message.headers or {}).get(DIGEST, "")[:64]
         receipt = self.receipts.make(message_id, message.data, subject.sender, reason, sha256, Stage.LATER)
         return await self.receipts.send(receipt)
@@ -177,6 +177,8 @@ class Receiving:
 
     def _take_mail(self, subject: Subject, message_id: str, raw: bytes, woken: set[str]) -> bool:
         """Deliver it; false if its files are being fetched. Raises Refusal, Later, WorldError."""
+        if self.here.keys(subject.sender) is None and self.presence.may_be_new(subject.sender):
+            raise Later(f"{self.here.settings.host} has not heard yet that {subject.sender} is a host of the hub")
         message = self.verified(subject, message_id, raw)
         to = Address.parse(message.to or "")
         if to is not None and to.host == self.here.settings.host:

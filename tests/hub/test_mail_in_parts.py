@@ -1,0 +1,238 @@
+"""Mail in the hub process, part by part and without a server: pauses, keys, what is put off, and what is answered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from mailboxd.clock import ManualClock
+from mailboxd.hub.files.membership import Membership
+from mailboxd.hub.files.spool import NEW, SENT, Forgotten, Spool
+from mailboxd.hub.process.asking import Asking, Question
+from mailboxd.hub.process.hub import Hub
+from mailboxd.hub.process.receiving import DIGEST, ID
+from mailboxd.hub.process.under_way import UnderWay
+from mailboxd.hub.process.workspaces import Local
+from mailboxd.hub.wire.cards import AgentCard, Card, HostSigns
+from mailboxd.hub.wire.mail import GRACE, LONGEST, Known
+from mailboxd.hub.wire.receipts import Receipt, Stage, digest
+from mailboxd.hub.wire.sealing import seal
+from mailboxd.keys import PrivateKey, signed
+from tests.cli.stage import make
+from tests.hub.farm import Host
+
+MAIL = "---\ntype: task\ntask_id: t\nfrom: {}\nto: {}\nmessage_id: {}\n{}---\n# Task: Work\n"
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Hub:
+    """The hub process of alpha, which has founded a hub, with one agent, main; beta is its other host."""
+    host = Host(tmp_path / "alpha", "alpha", {})
+    host.ordered("init", "alpha", "--address", "127.0.0.1:4222", "--accept", "*", "--send", "*")
+    made = Hub.of(Membership.of(host.env), host.env)
+    ws = make(tmp_path / "main").ws
+    Spool(ws).create()
+    made.workspaces.local["main"] = Local(ws, "main", Spool(ws))
+    return made
+
+
+def joins(hub: Hub) -> PrivateKey:
+    """A host of the name beta is let in: another one each time."""
+    key = PrivateKey.new()
+    hub.here.membership.change("beta", None) if "beta" in hub.here.keys.members().hosts else None
+    hub.here.membership.change("beta", key.public)
+    return key
+
+
+def test_what_is_there_is_asked_about_ever_more_rarely() -> None:
+    clock = ManualClock()
+    way = UnderWay(clock)
+    way.sent("m")
+    asked = []
+    for second in range(0, 7_200, 5):
+        if way.may_ask("m"):
+            asked.append(second)
+            way.is_there("m")
+        clock.advance(5)
+    assert asked[:4] == [GRACE, 3 * GRACE, 7 * GRACE, 15 * GRACE]
+    assert len(asked) < 20, "in two hours"
+    way.sent("m")
+    assert not way.may_ask("m"), "a new copy begins anew"
+
+
+def test_a_receiver_that_cannot_take_mail_is_offered_it_after_pauses_and_at_once_when_it_is_well_again(
+    hub: Hub,
+) -> None:
+    clock, presence = ManualClock(), hub.presence
+
+    def stands(run: str, health: str) -> None:
+        presence.hosts["beta"] = HostSigns(
+            card=Card(host="beta", at="", run=run, agents={"Writer": AgentCard(health=health)})
+        )
+
+    def waits() -> bool:
+        way.due_again(presence.is_back)
+        return "m" in way.waiting
+
+    way = UnderWay(clock)
+    stands("1", "red")
+    for pause in (GRACE, 2 * GRACE, 4 * GRACE):
+        way.offer_later("m", "its disk is full", "beta.Writer", presence.standing("beta.writer"))
+        clock.advance(pause - 1)
+        assert waits()
+        clock.advance(1)
+        assert not waits()
+    way.offer_later("m", "its disk is full", "beta.Writer", presence.standing("beta.writer"))
+    stands("2", "red")
+    assert waits()
+    stands("2", "green")
+    assert not waits()
+
+
+def test_a_message_for_a_host_that_was_invited_again_fails_with_that_reason(hub: Hub) -> None:
+    joins(hub)
+    one = hub.workspaces.local["main"]
+    for name in ("msg_1", "msg_2"):
+        one.spool.put(name, MAIL.format("alpha.main", "beta.writer", name, "").encode())
+    raw = one.spool.message("msg_1") or b""
+    assert hub.sending.receiver(one, raw)
+    joins(hub)
+    assert hub.sending.receiver(one, raw) is None
+    asyncio.run(hub.sending._publish(one, "msg_1"))
+    receipt = one.spool.receipt("msg_1")
+    assert receipt is not None
+    assert "another one has its name now" in receipt.refused
+    assert one.spool.names(NEW) == ["msg_2"]
+    assert hub.sending.receiver(one, one.spool.message("msg_2") or b""), "it was never sent to the other"
+
+
+class Arriving:
+    """Mail of beta arrives at alpha; what is told to beta about it."""
+
+    def __init__(self, hub: Hub, key: PrivateKey, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.hub, self.key = hub, key
+        self.told: list[Receipt] = []
+        self.left: list[str] = []
+
+        async def send(receipt: Receipt) -> bool:
+            self.told.append(receipt)
+            return True
+
+        async def done(message: Msg, **_: Any) -> None:
+            self.left.append(message.subject)
+
+        monkeypatch.setattr(type(hub.receipts), "send", lambda _, receipt: send(receipt))
+        for verb in ("ack", "nak", "in_progress"):
+            monkeypatch.setattr(Msg, verb, done)
+
+    async def come(self, *names: str, more: str = "") -> list[Stage]:
+        hub = self.hub
+        for name in names:
+            raw = signed(MAIL.format("beta.writer", "alpha.main", name, more).encode(), self.key)
+            headers = {ID: name, DIGEST: digest(raw)}
+            reply = "$JS.ACK.MAILBOXD2.alpha.1.1.1.1700000000000000000.0"
+            sealed = seal(raw, {"alpha": hub.here.key.public})
+            await hub.receiving._take(Msg(Client(), "mb.v2.alpha.mail.beta", reply, sealed, headers), set())
+        await asyncio.gather(*(task for _, task in hub.receiving.fetching.values()))
+        return [receipt.stage for receipt in self.told]
+
+
+def test_mail_that_cannot_be_written_is_put_off_with_the_reason(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    arriving = Arriving(hub, joins(hub), monkeypatch)
+    inbox = hub.workspaces.local["main"].ws.inbox
+    inbox.rename(inbox.with_name("away"))
+    assert asyncio.run(arriving.come("msg_1")) == [Stage.LATER]
+    assert str(inbox) in arriving.told[0].reason
+    assert not arriving.told[0].is_final
+    inbox.with_name("away").rename(inbox)
+    asyncio.run(arriving.come("msg_1"))
+    assert [path.name for path in inbox.iterdir() if not path.name.startswith(".")] == ["msg_1.md"]
+    assert ("main", "msg_1") in hub.receipts.owed
+
+
+def test_mail_whose_files_do_not_come_is_put_off_and_only_so_many_wait_for_them(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arriving = Arriving(hub, joins(hub), monkeypatch)
+
+    async def lasts(*_: Any) -> bool:
+        return False
+
+    monkeypatch.setattr(type(hub.attachments), "lacking", lambda *_: "the server does not have its file")
+    monkeypatch.setattr(type(hub.attachments), "is_fetching", lasts)
+    stages = asyncio.run(arriving.come(*(f"msg_{number}" for number in range(10))))
+    assert stages == [Stage.LATER] * 10
+    reasons = [receipt.reason for receipt in arriving.told]
+    assert sum("other messages of beta wait for their files" in why for why in reasons) == 2
+    assert reasons.count("the server does not have its file") == 8
+    assert not hub.receiving.fetching
+
+
+def test_mail_of_a_host_that_may_have_just_joined_is_put_off_until_the_founder_was_heard(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arriving = Arriving(hub, PrivateKey.new(), monkeypatch)
+    monkeypatch.setattr(type(hub.here), "is_founder", False)
+    assert asyncio.run(arriving.come("msg_1")) == [Stage.LATER]
+    hub.presence._founder_at = hub.here.clock.monotonic() + 1
+    asyncio.run(arriving.come("msg_1"))
+    assert hub.here.counts["refused"] == 1
+
+
+def test_what_is_here_is_answered_and_its_receipt_is_owed_again(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    arriving = Arriving(hub, joins(hub), monkeypatch)
+    asyncio.run(arriving.come("msg_1"))
+    one, wanted = hub.workspaces.local["main"], {"msg_1": "digest", "msg_2": "digest", "../x": "digest"}
+    hub.receipts.owed.clear()
+    found = hub.asking._answers(one, "beta", wanted, receipts=True)
+    assert found == {"msg_1": Known.INBOX, "msg_2": Known.UNKNOWN}
+    assert set(hub.receipts.owed) == {("main", "msg_1")}
+    one.ws.inbox.rename(one.ws.inbox.with_name("away"))
+    assert hub.asking._answers(one, "beta", wanted, receipts=True) == {}, "what cannot be read is not unknown"
+
+
+class Answered(Asking):
+    """The other host answers so."""
+
+    answers: Mapping[str, Any] = {}
+
+    async def _ask_at_once(self, host: str, batch: list[Question], *, receipts: bool) -> Mapping[str, Any]:
+        return self.answers
+
+
+def test_only_what_was_asked_about_and_is_unknown_is_sent_again(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    joins(hub)
+    one, way = hub.workspaces.local["main"], hub.under_way
+    parts = (hub.receipts, hub.presence, hub.jobs_given, hub.sending, hub.requests)
+    asking = Answered(hub.here, hub.workspaces, way, *parts)
+    for name in ("msg_1", "msg_2", "msg_3", "msg_4"):
+        one.spool.put(name, MAIL.format("alpha.main", "beta.writer", name, "").encode())
+        one.spool.stored(name)
+        way.sent(name)
+        way.sent_at[name] -= LONGEST
+    known = {"msg_1": "inbox", "msg_2": "committed", "msg_3": "unknown", "msg_4": "?", "msg_5": "unknown"}
+    monkeypatch.setattr(Answered, "answers", known)
+
+    async def held(*_: Any) -> int:
+        return 0
+
+    monkeypatch.setattr(Asking, "_held", held)
+    asyncio.run(asking.tend())
+    assert (one.spool.names(NEW), one.spool.names(SENT)) == (["msg_3"], ["msg_1", "msg_2", "msg_4"])
+    assert way.asked == {"msg_1": 1, "msg_2": 1}
+
+
+def test_what_was_forgotten_waits_in_the_spool_until_the_daemon_has_recorded_it(tmp_path: Path) -> None:
+    spool = Spool(make(tmp_path / "alpha").ws)
+    assert spool.forgotten() == {}, "an earlier version made no place for it"
+    spool.create()
+    spool.forget("msg_1", Forgotten("tsk_1", "att_1", "beta"))
+    assert spool.forgotten() == {"msg_1": Forgotten("tsk_1", "att_1", "beta")}
+    spool.recorded_forgotten("msg_1")
+    assert spool.forgotten() == {}
