@@ -39,6 +39,8 @@ class OnlyOne:
     here: ThisHost
     say_trouble: Callable[[str], None]
     own: Running = field(init=False)
+    is_stopped: bool = False
+    """Another one goes on."""
     _alive: float = 0.0
     _hearing: Subscription | None = None
     _deciding: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -77,9 +79,10 @@ class OnlyOne:
     async def _ask(self) -> None:
         """Ask, and then hear others ask: whoever hears itself would wait for an answer where there is nobody."""
         nonce, subject = secrets.token_hex(16), copy_of(self.here.settings.host)
-        if self._hearing is not None:
-            await self._hearing.unsubscribe()
-            self._hearing = None
+        hearing, self._hearing = self._hearing, None
+        if hearing is not None:
+            with suppress(NatsError):
+                await hearing.unsubscribe()
         raw, content = self._signed(self.own, nonce=nonce), dict[str, Any]()
         with suppress(NoRespondersError, TimeoutError, asyncio.TimeoutError):
             reply = await self.here.nc.request(subject, raw, timeout=_PATIENCE)
@@ -97,6 +100,7 @@ class OnlyOne:
         await self.here.nc.publish(subject, self._signed(self.own))
 
     async def _stop(self, stopped: Stopped) -> None:
+        self.is_stopped = True
         with suppress(NatsError, asyncio.TimeoutError):
             await asyncio.wait_for(self.here.nc.close(), RETRY)
         while self.here.membership.exists():

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
@@ -94,7 +95,7 @@ async def serve(membership: Membership, environ: Mapping[str, str]) -> None:
         hub.reporting.look_around()
         commands = await hub.commands.listen()
         try:
-            for part in (_let_in, _connect, _carry):
+            for part in (_let_in, _stay):
                 if not await hub.unless_stopped(part(hub)):
                     break
         finally:
@@ -102,7 +103,7 @@ async def serve(membership: Membership, environ: Mapping[str, str]) -> None:
             hub.here.trouble = NOT_RUNNING
             hub.reporting.tell_daemons()
             hub.reporting.write_status()
-            with suppress(NatsError, asyncio.TimeoutError):
+            with suppress(NatsError, OSError, asyncio.TimeoutError):
                 await asyncio.wait_for(hub.here.nc.close(), RETRY)
 
 
@@ -119,18 +120,43 @@ async def _let_in(hub: Hub) -> None:
             hub.reporting.look_around()
 
 
-async def _connect(hub: Hub) -> None:
+async def _stay(hub: Hub) -> None:
+    """Connect and do all work; again when the server has closed the connection for good: it does not know this host."""
+    while True:
+        closed = asyncio.Event()
+        await _connect(hub, closed)
+        parts = [asyncio.create_task(_carry(hub)), asyncio.create_task(closed.wait())]
+        try:
+            await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+            if parts[0].done():
+                parts[0].result()
+        finally:
+            for part in parts:
+                part.cancel()
+            await asyncio.gather(*parts, return_exceptions=True)
+        hub.here.nc = Client()
+        hub.only_one.doubt()
+
+
+async def _connect(hub: Hub, closed: asyncio.Event) -> None:
     """Connect, however long it takes until the server can be reached. It reconnects automatically."""
     context = ssl.create_default_context(cadata=hub.here.membership.certificate())
 
     async def failed(error: Exception) -> None:
-        if not hub.here.nc.is_connected:
+        if "authorization violation" in str(error).lower():
+            why = "does not know this host: it was revoked, or the server has yet to hear of it"
+            hub.reporting.say_trouble(f"{hub.here.server} {why}")
+        elif not hub.here.nc.is_connected:
             hub.reporting.say_trouble(f"{hub.here.server} does not answer: {reason_of(error)}")
         elif NOBODY not in str(error):  # that refusal is wanted
             _log.warning("the hub's server says: %s", reason_of(error))
 
     async def disconnected() -> None:
         hub.reporting.say_trouble(f"the connection to {hub.here.server} is lost")
+
+    async def over() -> None:
+        if not hub.only_one.is_stopped:
+            closed.set()
 
     async def reconnected() -> None:
         hub.only_one.doubt()
@@ -151,10 +177,12 @@ async def _connect(hub: Hub) -> None:
                 error_cb=failed,
                 disconnected_cb=disconnected,
                 reconnected_cb=reconnected,
+                closed_cb=over,
             )
         except (TimeoutError, NatsError, OSError) as error:
             await failed(error)
             await asyncio.sleep(_LOOK)
+            hub.reporting.look_around()
 
 
 async def _carry(hub: Hub) -> None:
