@@ -34,10 +34,11 @@ from mailboxd.hub.files.membership import Membership
 from mailboxd.hub.files.view import HubInfo
 from mailboxd.hub.process.api import streams_of
 from mailboxd.hub.wire import subjects
-from mailboxd.hub.wire.cards import CARD_SECONDS, AgentCard, Card, sealed
 from mailboxd.hub.wire.members import Members, nkey_seed
 from mailboxd.hub.wire.names import Address
+from mailboxd.hub.wire.presence import CARD_SECONDS, AgentCard, Card
 from mailboxd.hub.wire.receipts import Receipt, digest
+from mailboxd.hub.wire.signed_json import signed_json
 from mailboxd.ids import Ids
 from mailboxd.keys import PrivateKey, signed
 from mailboxd.protocol.front_matter import canonical
@@ -85,7 +86,7 @@ class Simulated:
         for number in itertools.count(1):
             card = Card(host=self.name, at=clock.now(), run=run, number=number, agents=agents)
             content = card.model_dump(exclude_defaults=True)
-            await self.client.publish(f"{subjects.CARDS}.{self.name}", sealed(self.key, content))
+            await self.client.publish(f"{subjects.CARDS}.{self.name}", signed_json(self.key, content))
             await asyncio.sleep(CARD_SECONDS)
 
     async def give_work(self, to: Sequence[Address], per_second: float, until: float) -> None:

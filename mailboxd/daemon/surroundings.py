@@ -120,7 +120,7 @@ class Surroundings:
                 self.engine.handle(task_id, forgotten)
         self.engine.store.meta.set_held_up(hub.held_up())
         self.engine.store.meta.set_holders(hub.holders())
-        self.health.report(Component.HUB, hub.trouble(self.engine.now), Grade.AMBER)
+        self.health.report(Component.HUB, hub.trouble(self.engine.now), Grade.RED if hub.view.is_full else Grade.AMBER)
         return self.engine.clock.monotonic() + _PEERS
 
     def _check_agents(self) -> float:

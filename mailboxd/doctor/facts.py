@@ -14,7 +14,7 @@ from typing import Any
 from mailboxd.agents.acp.transport import HarnessInfo
 from mailboxd.agents.openclaw import Messaging, Peer, Rules
 from mailboxd.agents.openclaw_versions import Version
-from mailboxd.hub.wire.cards import HostSigns
+from mailboxd.hub.wire.presence import HostSigns
 from mailboxd.integration import PluginState, SkillState
 from mailboxd.store.integrity import DatabaseCheck
 

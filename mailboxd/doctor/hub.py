@@ -17,7 +17,7 @@ from mailboxd.hub.client.report import SILENT, hub_report, not_listed
 from mailboxd.hub.files.membership import Membership
 from mailboxd.hub.files.server import CLUSTER, ServerFiles
 from mailboxd.hub.files.view import older
-from mailboxd.hub.wire.cards import MOST_SKEW
+from mailboxd.hub.wire.presence import MOST_SKEW
 
 _LONG, _DAY = 3_600.0, 86_400.0
 """Seconds without a receipt, and since a host was set back, that are worth a word."""

@@ -12,7 +12,7 @@ from mailboxd.agents.openclaw import Peer
 from mailboxd.doctor.facts import HubFacts
 from mailboxd.doctor.hub import hub, probe_hub
 from mailboxd.host.pip_extras import to_add
-from mailboxd.hub.wire.cards import HostSigns
+from mailboxd.hub.wire.presence import HostSigns
 from tests.doctor.facts import ALPHA, HEALTHY, but
 from tests.hub.farm import Host
 

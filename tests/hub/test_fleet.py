@@ -14,8 +14,9 @@ from mailboxd.clock import SystemClock
 from mailboxd.doctor.hub import probe_hub
 from mailboxd.hub.client.report import HubReport
 from mailboxd.hub.files.membership import Membership
-from mailboxd.hub.wire.cards import AgentCard, Card, HostSigns, News, Waiting, is_repeated, opened, sealed, was_set_back
+from mailboxd.hub.wire.presence import AgentCard, Card, HostSigns, News, Waiting, is_repeated, was_set_back
 from mailboxd.hub.wire.sealing import open_sealed, seal
+from mailboxd.hub.wire.signed_json import signed_json, verified_json
 from mailboxd.keys import PrivateKey
 from mailboxd.web.overview_page import overview_values
 from mailboxd.web.page_models import PageModels
@@ -96,9 +97,15 @@ def test_what_a_host_said_before_is_told_by_its_runs_and_numbers_and_not_by_its_
 
 def test_what_another_key_signed_or_nobody_is_not_read() -> None:
     key = PrivateKey.new()
-    assert opened(sealed(key, {"a": 1}), key.public) == {"a": 1}
-    for raw in (sealed(PrivateKey.new(), {"a": 1}), b'{"text": "{}", "signature": "x"}', b"[" * 10_000, b"\xff", b"1"):
-        assert opened(raw, key.public) is None
+    assert verified_json(signed_json(key, {"a": 1}), key.public) == {"a": 1}
+    for raw in (
+        signed_json(PrivateKey.new(), {"a": 1}),
+        b'{"text": "{}", "signature": "x"}',
+        b"[" * 10_000,
+        b"\xff",
+        b"1",
+    ):
+        assert verified_json(raw, key.public) is None
 
 
 # With real hosts
@@ -208,21 +215,21 @@ def test_a_question_that_its_host_did_not_sign_is_not_answered(joined: Joined) -
         key, betas = (Membership.of(farm[name].env).key() for name in ("gamma", "beta"))
         asked = {"kind": "question", "nonce": "n1", "question": {"kind": "search", "query": {"query": "x"}}}
         said = {**asked, "from": "gamma", "to": "beta"}
-        elsewhere = [sealed(key, {**said, "to": "alpha"}), sealed(key, {**said, "from": "alpha"})]
+        elsewhere = [signed_json(key, {**said, "to": "alpha"}), signed_json(key, {**said, "from": "alpha"})]
 
         async def ask(raw: bytes, seconds: float) -> dict[str, Any] | None:
             reply = await spy.client.request("mb.v2.beta.ask.gamma", raw, timeout=seconds)
-            return opened(open_sealed(reply.data, "gamma", key), betas.public)
+            return verified_json(open_sealed(reply.data, "gamma", key), betas.public)
 
-        wrong = [seal(raw, {"beta": betas.public}) for raw in (sealed(PrivateKey.new(), said), *elsewhere, b"?")]
-        for raw in (sealed(key, said), *wrong):
+        wrong = [seal(raw, {"beta": betas.public}) for raw in (signed_json(PrivateKey.new(), said), *elsewhere, b"?")]
+        for raw in (signed_json(key, said), *wrong):
             with pytest.raises(NatsTimeout):
                 await ask(raw, 0.5)
         questions = (said, {**said, "question": {"kind": "?"}}, {**said, "kind": "?"})
-        answers = [await ask(seal(sealed(key, one), {"beta": betas.public}), 5) for one in questions]
+        answers = [await ask(seal(signed_json(key, one), {"beta": betas.public}), 5) for one in questions]
         assert answers[0] == {"answer": [], "from": "beta", "nonce": "n1"}
         assert all("does not know this question" in str(one) for one in answers[1:])
-        assert await spy.is_refused(spy.client.publish("mb.v2.beta.ask.alpha", sealed(key, said)))
+        assert await spy.is_refused(spy.client.publish("mb.v2.beta.ask.alpha", signed_json(key, said)))
 
     as_gamma(farm, does)
     eventually(lambda: "mb.v2.beta.ask.gamma" in farm["beta"].status()["foreign"], 20, farm.last_words)

@@ -21,9 +21,9 @@ from mailboxd.hub.process.jobs_given import JobsGiven
 from mailboxd.hub.process.jobs_held import Job, JobsHeld
 from mailboxd.hub.process.pool_tables import PoolTables
 from mailboxd.hub.process.workspaces import Local
-from mailboxd.hub.wire.cards import Card, HostSigns
 from mailboxd.hub.wire.mail import GRACE
 from mailboxd.hub.wire.pools import LEASE, UNTAKEN, Claim, Stage, closing, is_closed
+from mailboxd.hub.wire.presence import Card, HostSigns
 from mailboxd.hub.wire.sealing import seal
 from mailboxd.hub.wire.subjects import JobSubject
 from mailboxd.keys import PrivateKey, signed

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from typing import Any
 
 import pytest
 
+from mailboxd.errors import EXIT_NO
 from mailboxd.hub.process.api import streams_of
 from mailboxd.hub.process.founding import PER_SUBJECT
 from tests.e2e.support import eventually, task
@@ -61,9 +63,34 @@ def test_more_than_the_server_takes_waits_with_its_sender_and_is_shown(joined: J
     assert len(farm["beta"].executions(agent="writer")) == 1
 
 
-async def fill(host: Host, subject: str) -> None:
-    """As much as the server takes of this host for one agent."""
+def test_a_server_that_takes_no_mail_is_red_wherever_a_person_looks(joined: Joined) -> None:
+    farm = joined(TWO)
+    alpha, main = farm["alpha"], farm["alpha"]["main"]
+    settings = alpha.folder / "hub.yaml"
+    smallest = f"store_bytes: {64 << 20}"
+    settings.write_text(re.sub("store_bytes: .*", smallest, settings.read_text()))
+    farm.start()
+    farm["beta"].stop_hub()
+    asyncio.run(fill(alpha, "mb.v2.beta.mail.alpha", 60, 1 << 20))
+    for count, size in ((10, 1 << 20), (20, 1 << 16), (100, 1 << 10)):
+        asyncio.run(fill(alpha, "mb.v2.beta.receipt.alpha", count, size))
+    main.drop("go.md", task("job", plan=gives_to("beta.writer")))
+    eventually(lambda: "takes no mail" in alpha.status()["trouble"], 60, farm.last_words)
+    eventually(lambda: main.call("status").returncode == EXIT_NO, 60, farm.last_words)
+    assert "takes no mail" in main.json("why", "job.x")["because"][0]["text"]
+    assert "takes no mail" in main.call("doctor").stdout
+    farm["beta"].start_hub()
+    eventually(lambda: not alpha.status()["trouble"], 60, farm.last_words)
+    main.until("job", seconds=120)
+
+
+async def fill(host: Host, subject: str, count: int = PER_SUBJECT, size: int = 1) -> None:
+    """As much as the server takes of this host for one other, or as many messages of a size as it takes of these."""
     client = await connected(host)
     stream = streams_of(client)
-    await asyncio.gather(*(stream.publish(subject, b"?", timeout=60) for _ in range(PER_SUBJECT)))
+    for start in range(0, count, 64):
+        some = range(start, min(start + 64, count))
+        await asyncio.gather(
+            *(stream.publish(subject, b"?" * size, timeout=60) for _ in some), return_exceptions=size > 1
+        )
     await client.close()

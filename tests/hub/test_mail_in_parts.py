@@ -19,8 +19,8 @@ from mailboxd.hub.process.hub import Hub
 from mailboxd.hub.process.receiving import DIGEST, ID
 from mailboxd.hub.process.under_way import UnderWay
 from mailboxd.hub.process.workspaces import Local
-from mailboxd.hub.wire.cards import AgentCard, Card, HostSigns
 from mailboxd.hub.wire.mail import GRACE, LONGEST, Known
+from mailboxd.hub.wire.presence import AgentCard, Card, HostSigns
 from mailboxd.hub.wire.receipts import Receipt, Stage, digest
 from mailboxd.hub.wire.sealing import seal
 from mailboxd.keys import PrivateKey, signed

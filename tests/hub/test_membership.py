@@ -20,9 +20,9 @@ from mailboxd.errors import ConfigError, Refused, UnavailableError
 from mailboxd.host import wakeup
 from mailboxd.hub.files.membership import HostKeys, Membership
 from mailboxd.hub.files.server import permissions
-from mailboxd.hub.wire.cards import sealed
 from mailboxd.hub.wire.copies import Rank, Running, yields
 from mailboxd.hub.wire.members import Invitation, Invited, Members, answered, nkey, nkey_seed
+from mailboxd.hub.wire.signed_json import signed_json
 from mailboxd.hub.wire.subjects import API, CLAIMS, FILES, JOBS, POOLS, STREAM, files_of, jobs_of
 from mailboxd.keys import PrivateKey
 from tests.e2e.support import eventually
@@ -149,7 +149,7 @@ def test_only_who_has_the_token_and_the_key_asks() -> None:
     for raw in (other.request(own), b"", b"{}", token.request(own)[:-9]):
         assert invited.asker("beta", raw) is None
     assert invited.asker("gamma", token.request(own)) is None
-    claimed = sealed(PrivateKey.parse(token.secret), {"host": "beta", "key": str(stolen), "proof": own.sign(b"x")})
+    claimed = signed_json(PrivateKey.parse(token.secret), {"host": "beta", "key": str(stolen), "proof": own.sign(b"x")})
     assert invited.asker("beta", claimed) is None, "it does not have that key"
 
 

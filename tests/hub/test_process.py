@@ -12,6 +12,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js.api import RawStreamMsg
 
+from mailboxd.hub.client.report import HubReport
 from mailboxd.hub.files.membership import Membership
 from mailboxd.hub.process.hub import Hub
 from mailboxd.hub.process.jobs_held import JobsHeld
@@ -19,7 +20,9 @@ from mailboxd.hub.process.pool_tables import PoolTables
 from mailboxd.hub.process.receiving import Receiving
 from mailboxd.hub.wire.pools import Claim
 from mailboxd.hub.wire.sealing import seal
+from mailboxd.hub.wire.signed_json import signed_json
 from mailboxd.hub.wire.subjects import JobSubject, Subject
+from mailboxd.keys import PrivateKey
 from tests.hub.farm import Host
 
 
@@ -105,3 +108,54 @@ def test_a_job_that_makes_the_process_fail_is_left_to_others_then_refused(
 
     asyncio.run(take())
     assert len(host.refused()) == refusals
+
+
+class Noting(Client):
+    """A connection that only notes what is published."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.subjects: list[str] = []
+
+    async def publish(self, subject: str, *_: object, **__: object) -> None:
+        self.subjects.append(subject)
+
+
+def test_a_card_is_said_when_it_has_changed_and_to_whoever_greets(tmp_path: Path) -> None:
+    host, member = founder(tmp_path)
+
+    async def said() -> list[int]:
+        hub = Hub.of(member, host.env)
+        hub.here.nc = noting = Noting()
+        counts = []
+        for step in ("begin", "rest", "rest", "mail", "rest", "connection lost", "greeting"):
+            if step == "mail":
+                hub.here.counts["refused"] += 1
+            elif step == "connection lost":
+                noting.stats["reconnects"] += 1
+            elif step == "greeting":
+                hub.presence._was_greeted = True
+                await hub.presence.follow_up()
+            await hub.presence.say()
+            counts.append(len(noting.subjects))
+        return counts
+
+    assert asyncio.run(said()) == [1, 1, 1, 2, 2, 3, 4]
+
+
+def test_a_host_of_the_earlier_wire_is_named_until_it_is_upgraded(tmp_path: Path) -> None:
+    host, member = founder(tmp_path)
+    old, new = PrivateKey.new(), PrivateKey.new()
+    member.change("alpha", old.public)
+    hub = Hub.of(member, host.env)
+    for stranger in ("alpha", "zeta"):
+        hub.presence.hear_older(stranger)
+    assert hub.presence.hosts.keys() == {"alpha"}
+    (row,) = HubReport({"trouble": ""}, dict(hub.presence.hosts)).rows(hub.here.clock.now())
+    assert row["state"] == "silent"
+    assert "older" in row["why"]
+    card = {"host": "alpha", "at": hub.here.clock.now(), "run": "r1", "number": 1}
+    hub.presence.hear("alpha", signed_json(new, card))
+    assert hub.presence.hosts["alpha"].is_older
+    hub.presence.hear("alpha", signed_json(old, card))
+    assert not hub.presence.hosts["alpha"].is_older

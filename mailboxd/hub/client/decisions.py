@@ -20,8 +20,8 @@ from mailboxd.host import process, wakeup
 from mailboxd.hub.client.ask import ask
 from mailboxd.hub.files.membership import Membership
 from mailboxd.hub.files.spool import Spool
-from mailboxd.hub.wire.cards import Line, Said, Time
 from mailboxd.hub.wire.names import Address
+from mailboxd.hub.wire.presence import Line, Said, Time
 from mailboxd.ids import Ids
 from mailboxd.keys import signed
 from mailboxd.mailbox.files import world_errors

@@ -22,7 +22,7 @@ from mailboxd.errors import UnavailableError, WorldError
 from mailboxd.host.system import system
 from mailboxd.hub.files.membership import STATUS, Membership
 from mailboxd.hub.files.view import NOT_RUNNING, older
-from mailboxd.hub.wire.cards import HostSigns, Waiting
+from mailboxd.hub.wire.presence import HostSigns, Waiting
 
 SOCKET = "ask"
 _MORE, _REVOKING = 5.0, 600.0

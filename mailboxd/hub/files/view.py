@@ -100,6 +100,8 @@ class Heard:
     """The agents on other hosts, in lower case, whose daemon does not run or does not work: its `health.Grade`."""
     older: tuple[str, ...] = ()
     """Hosts that speak an earlier version of the wire."""
+    full: str = ""
+    """Why the server takes no mail from this host for any other; empty if it does."""
 
     def to_bytes(self) -> bytes:
         """Without fields that daemons of earlier versions do not know, if there is nothing in them."""
@@ -115,7 +117,7 @@ class Heard:
             return None
 
     def _lasting(self) -> tuple[object, ...]:
-        return self.trouble, self.hosts.keys(), self.refused, self.untaken, self.unwell, self.older
+        return self.trouble, self.hosts.keys(), self.refused, self.untaken, self.unwell, self.older, self.full
 
     def is_news(self, told: Heard | None) -> bool:
         """Whether this is news: another problem, a new host, or a sign of life at least a minute later."""
@@ -264,7 +266,12 @@ class HubView:
         if not self.is_member:
             return ""
         heard = self._heard()
-        return heard.trouble if heard is not None and self.poke() else NOT_RUNNING
+        return heard.trouble or heard.full if heard is not None and self.poke() else NOT_RUNNING
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the server takes no mail from this host."""
+        return (heard := self._heard()) is not None and bool(heard.full)
 
     def holds_up(self, agent: str) -> str:
         """The reason that delays mail for an agent on another host, or work for a pool; empty for any other name."""

@@ -18,8 +18,8 @@ from mailboxd.errors import MailboxdError
 from mailboxd.hub.files.membership import HostKeys, Membership
 from mailboxd.hub.files.settings import HubSettings
 from mailboxd.hub.process.api import streams_of
-from mailboxd.hub.wire.cards import opened, sealed
 from mailboxd.hub.wire.sealing import SealError, open_sealed, seal
+from mailboxd.hub.wire.signed_json import signed_json, verified_json
 from mailboxd.keys import PrivateKey
 
 RETRY = 5.0
@@ -43,6 +43,8 @@ class ThisHost:
     nc: Client = field(default_factory=Client)
     trouble: str = "the hub process is starting"
     """Why nothing can be sent or received; empty if it can."""
+    full: str = ""
+    """Why the server takes no mail from this host for any other; empty if it does."""
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("sent", "received", "refused", "repeats"), 0))
     foreign: dict[str, str] = field(default_factory=dict)
     """Subjects on which something came that their host did not sign, and when it came last."""
@@ -78,13 +80,13 @@ class ThisHost:
     def said_to(self, host: str, content: Mapping[str, object]) -> bytes:
         """JSON signed by this host and sealed for that one. Raises SealError."""
         key = self.keys(host)
-        return seal(sealed(self.key, content), {} if key is None else {host: key})
+        return seal(signed_json(self.key, content), {} if key is None else {host: key})
 
     def heard_from(self, host: str, raw: bytes) -> dict[str, Any] | None:
         """JSON that was sealed for this host and signed by that one; None for anything else."""
         key = self.keys(host)
         with suppress(SealError):
-            return None if key is None else opened(self.unsealed(raw), key)
+            return None if key is None else verified_json(self.unsealed(raw), key)
         return None
 
     def note_foreign(self, subject: str) -> None:

@@ -17,7 +17,7 @@ from mailboxd.hub.process.presence import Presence
 from mailboxd.hub.process.requests import Requests
 from mailboxd.hub.process.workspaces import Workspaces
 from mailboxd.hub.wire import names
-from mailboxd.hub.wire.cards import HostSigns, News, is_repeated
+from mailboxd.hub.wire.presence import HostSigns, News, is_repeated
 
 _MOST_ITEMS = 200
 _PATIENCE = 5.0

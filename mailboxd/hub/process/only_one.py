@@ -19,8 +19,8 @@ from nats.errors import NoRespondersError
 from mailboxd.core.sanitize import first_line
 from mailboxd.hub.files.membership import Stopped
 from mailboxd.hub.process.here import RETRY, ThisHost
-from mailboxd.hub.wire.cards import opened, sealed
 from mailboxd.hub.wire.copies import Rank, Running, yields
+from mailboxd.hub.wire.signed_json import signed_json, verified_json
 from mailboxd.hub.wire.subjects import copy_of, is_inbox_of
 
 _GAP = 5.0
@@ -86,7 +86,7 @@ class OnlyOne:
         raw, content = self._signed(self.own, nonce=nonce), dict[str, Any]()
         with suppress(NoRespondersError, TimeoutError, asyncio.TimeoutError):
             reply = await self.here.nc.request(subject, raw, timeout=_PATIENCE)
-            content = opened(reply.data, self.here.key.public) or {}
+            content = verified_json(reply.data, self.here.key.public) or {}
         other = Running.parse(content)
         if other is not None and content.get("nonce") == nonce and yields(self.own, other):
             stopped = Stopped(other.where, self.here.clock.now(), replaced=self.own.rank is Rank.UNSURE)
@@ -111,7 +111,7 @@ class OnlyOne:
 
     async def hear(self, message: Msg) -> None:
         """Another one that runs as this host asks whether it may, or says that it does."""
-        content = opened(message.data, self.here.key.public) or {}
+        content = verified_json(message.data, self.here.key.public) or {}
         other = Running.parse(content)
         if other is None or other.run == self.own.run:
             return
@@ -131,4 +131,4 @@ class OnlyOne:
             self.here.copies[where] = self.here.clock.now()
 
     def _signed(self, running: Running, **more: str) -> bytes:
-        return sealed(self.here.key, running.content(**more))
+        return signed_json(self.here.key, running.content(**more))

@@ -26,7 +26,9 @@ from mailboxd.hub.process.requests import Requests
 from mailboxd.hub.process.under_way import Held
 from mailboxd.hub.process.workspaces import Local, Workspaces
 from mailboxd.hub.wire import subjects
-from mailboxd.hub.wire.cards import (
+from mailboxd.hub.wire.members import Members
+from mailboxd.hub.wire.names import Address
+from mailboxd.hub.wire.presence import (
     CARD_SECONDS,
     MOST_RUNS,
     MOST_SKEW,
@@ -34,12 +36,9 @@ from mailboxd.hub.wire.cards import (
     HostSigns,
     MailCard,
     is_repeated,
-    opened,
-    sealed,
     was_set_back,
 )
-from mailboxd.hub.wire.members import Members
-from mailboxd.hub.wire.names import Address
+from mailboxd.hub.wire.signed_json import signed_json, verified_json
 from mailboxd.keys import PublicKey
 from mailboxd.mailbox.identity import read_identity
 from mailboxd.protocol.messages import parse_message
@@ -165,7 +164,7 @@ class Presence:
         content = self._card(hello=is_new)
         lasting = {name: value for name, value in content.items() if name not in _PASSING}
         if is_new or lasting != self._said:
-            await here.nc.publish(f"{subjects.CARDS}.{here.settings.host}", sealed(here.key, content))
+            await here.nc.publish(f"{subjects.CARDS}.{here.settings.host}", signed_json(here.key, content))
             self._said, self._connection = lasting, here.nc.stats["reconnects"]
             self._greeted = here.clock.monotonic() if self._greeted is None else self._greeted
 
@@ -246,7 +245,7 @@ class Presence:
         key = here.keys(host)
         if key is None:  # it was invited, and the founder's card has not come yet; or it was revoked
             return
-        content = opened(raw, key)
+        content = verified_json(raw, key)
         if content is None:
             here.note_foreign(f"{subjects.CARDS}.{host}")
             return

@@ -22,7 +22,7 @@ from mailboxd.hub.process.receipts import Receipts
 from mailboxd.hub.process.under_way import UnderWay
 from mailboxd.hub.process.workspaces import Workspaces
 from mailboxd.hub.wire import names
-from mailboxd.hub.wire.cards import HostSigns
+from mailboxd.hub.wire.presence import HostSigns
 
 _log = logging.getLogger("mailboxd")
 
@@ -80,7 +80,7 @@ class Reporting:
         }
         refused = {held.to: held.why for held in self.under_way.waiting.values() if held.to}
         older = tuple(sorted(host for host, state in self.presence.hosts.items() if state.is_older))
-        heard = Heard(self.here.trouble, signs, refused, self.jobs_given.trouble, unwell, older)
+        heard = Heard(self.here.trouble, signs, refused, self.jobs_given.trouble, unwell, older, self.here.full)
         if (is_changed := info != self._info) or heard.is_news(self._heard):
             with logged("tell the daemons"):
                 if is_changed:
@@ -109,7 +109,7 @@ class Reporting:
             "servers": self.here.settings.servers,
             "send": self.here.settings.send,
             "accept": self.here.settings.accept,
-            "trouble": self.here.trouble,
+            "trouble": self.here.trouble or self.here.full,
             "refused_by_server": sorted({held.why for held in self.under_way.waiting.values()}),
             "hosts": {
                 host: self.presence.hosts.get(host, HostSigns()).model_dump()

@@ -27,9 +27,9 @@ from mailboxd.hub.process.hub import Hub
 from mailboxd.hub.process.joining import ask_in
 from mailboxd.hub.process.probe import NOBODY
 from mailboxd.hub.wire import subjects
-from mailboxd.hub.wire.cards import CARD_SECONDS
 from mailboxd.hub.wire.members import nkey_seed
 from mailboxd.hub.wire.pools import RENEWAL
+from mailboxd.hub.wire.presence import CARD_SECONDS
 from mailboxd.mailbox.files import world_errors
 
 _LOOK = 1.0

@@ -49,6 +49,8 @@ class Sending:
         if not self.here.nc.is_connected:
             return
         self.under_way.due_again(self.presence.is_back)
+        if not self.under_way.waiting:
+            self.here.full = ""
         for one in self.workspaces.spools():
             with logged(f"send the mail of {one.agent}"):
                 names = [name for name in one.spool.names(NEW) if name not in self.under_way.waiting]
@@ -87,9 +89,12 @@ class Sending:
         try:
             await self.here.js.publish(str(route), sealed, headers=headers)
         except (NatsError, APIError) as error:
-            why = f"the server does not take mail for {message.to}: {reason_of(error)}"
-            self.under_way.wait(message_id, why, message.to or "")
+            said = reason_of(error)
+            self.under_way.wait(message_id, f"the server does not take mail for {message.to}: {said}", message.to or "")
+            if "per subject" not in said:  # that limit is one of this receiver alone
+                self.here.full = f"{self.here.server} takes no mail: {said}"
             return
+        self.here.full = ""
         one.spool.stored(message_id)
         self.attachments.send_again(message_id)
         self.under_way.sent(message_id)

@@ -17,8 +17,8 @@ from mailboxd.host import wakeup
 from mailboxd.hub.client.decisions import operators_spool, operators_workspace
 from mailboxd.hub.files.membership import Membership
 from mailboxd.hub.files.spool import Spool
-from mailboxd.hub.wire.cards import AgentCard, Waiting
 from mailboxd.hub.wire.mail import Refusal
+from mailboxd.hub.wire.presence import AgentCard, Waiting
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.files import Stamp
 from mailboxd.mailbox.layout import Workspace

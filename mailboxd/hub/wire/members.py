@@ -18,8 +18,8 @@ from typing import Any
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import is_id
 from mailboxd.errors import ConfigError
-from mailboxd.hub.wire.cards import opened, sealed
 from mailboxd.hub.wire.names import is_host
+from mailboxd.hub.wire.signed_json import signed_json, verified_json
 from mailboxd.keys import PrivateKey, PublicKey
 
 _TOKEN, _OLDER = "mailboxd-hub-2.", "mailboxd-hub-1."  # what a token begins with
@@ -126,7 +126,7 @@ class Invitation:
     def request(self, own: PrivateKey) -> bytes:
         """What a host asks with: its new key, signed with the invitation's, and a proof that it has that key."""
         content = {"host": self.host, "key": str(own.public), "proof": own.sign(_proof(self.host, self.key))}
-        return sealed(PrivateKey.parse(self.secret), content)
+        return signed_json(PrivateKey.parse(self.secret), content)
 
     @property
     def key(self) -> PublicKey:
@@ -134,7 +134,7 @@ class Invitation:
 
     def answer(self, raw: bytes, own: PublicKey) -> Members | str | None:
         """The list with this host, or why the founder refuses; None if the founder does not say so to this key."""
-        content = opened(raw, PublicKey.parse(self.founder)) or {}
+        content = verified_json(raw, PublicKey.parse(self.founder)) or {}
         if content.get("key") != str(own):
             return None
         if refused := content.get("refused"):
@@ -165,7 +165,7 @@ class Invited:
 
     def asker(self, host: str, raw: bytes) -> PublicKey | None:
         """The key with which a host asks to be let in, if it has this invitation and that key."""
-        content = opened(raw, PublicKey.parse(self.key)) or {}
+        content = verified_json(raw, PublicKey.parse(self.key)) or {}
         try:
             key = PublicKey.parse(content["key"])
             fine = content["host"] == host and key.has_signed(_proof(host, PublicKey.parse(self.key)), content["proof"])
@@ -183,7 +183,7 @@ class Invited:
 def answered(founder: PrivateKey, key: PublicKey, said: Members | str) -> bytes:
     """The founder's answer to a host that asks: the list, or why it is refused."""
     told = {"refused": said} if isinstance(said, str) else {"members": asdict(said)}
-    return sealed(founder, {"key": str(key), **told})
+    return signed_json(founder, {"key": str(key), **told})
 
 
 # NKeys: a prefix, the key and a checksum in base32

@@ -6,7 +6,6 @@ person, in words, is told to the hosts that `show` in hub.yaml names.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from typing import Annotated, Any
 
@@ -15,7 +14,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import is_id
-from mailboxd.keys import PrivateKey, PublicKey
 from mailboxd.mailbox.identity import brief_role
 
 CARD_SECONDS = 10.0
@@ -154,24 +152,3 @@ def was_set_back(known: Card | None, card: Card) -> bool:
     if known is None or known.run == card.run:
         return False
     return not card.remembers or to_epoch(known.at) - to_epoch(card.remembers) > _FORGOTTEN
-
-
-# Signed JSON
-
-
-def sealed(key: PrivateKey, content: Mapping[str, object]) -> bytes:
-    """The content, signed."""
-    text = json.dumps(content)
-    return json.dumps({"text": text, "signature": key.sign(text.encode())}).encode()
-
-
-def opened(raw: bytes, key: PublicKey) -> dict[str, Any] | None:
-    """The content, if it was signed with this key."""
-    try:
-        outer = json.loads(raw)
-        if not key.has_signed(outer["text"].encode(), outer["signature"]):
-            return None
-        content = json.loads(outer["text"])
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return None
-    return content if isinstance(content, dict) else None
