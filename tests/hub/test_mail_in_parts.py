@@ -24,6 +24,7 @@ from mailboxd.hub.wire.presence import AgentCard, Card, HostSigns
 from mailboxd.hub.wire.receipts import Receipt, Stage, digest
 from mailboxd.hub.wire.sealing import seal
 from mailboxd.keys import PrivateKey, signed
+from mailboxd.store.reports import Report
 from tests.cli.stage import make
 from tests.hub.farm import Host
 
@@ -200,17 +201,21 @@ def test_what_is_here_is_answered_and_its_receipt_is_owed_again(hub: Hub, monkey
 class Answered(Asking):
     """The other host answers so."""
 
-    answers: Mapping[str, Any] = {}
+    answers: Mapping[str, Any] | None = {}
 
-    async def _ask_at_once(self, host: str, batch: list[Question], *, receipts: bool) -> Mapping[str, Any]:
+    async def _ask_at_once(self, host: str, batch: list[Question], *, receipts: bool) -> Mapping[str, Any] | None:
         return self.answers
+
+
+def asking_in(hub: Hub) -> Answered:
+    parts = (hub.receipts, hub.presence, hub.jobs_given, hub.sending, hub.requests)
+    return Answered(hub.here, hub.workspaces, hub.under_way, *parts)
 
 
 def test_only_what_was_asked_about_and_is_unknown_is_sent_again(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     joins(hub)
     one, way = hub.workspaces.local["main"], hub.under_way
-    parts = (hub.receipts, hub.presence, hub.jobs_given, hub.sending, hub.requests)
-    asking = Answered(hub.here, hub.workspaces, way, *parts)
+    asking = asking_in(hub)
     for name in ("msg_1", "msg_2", "msg_3", "msg_4"):
         one.spool.put(name, MAIL.format("alpha.main", "beta.writer", name, "").encode())
         one.spool.stored(name)
@@ -226,6 +231,23 @@ def test_only_what_was_asked_about_and_is_unknown_is_sent_again(hub: Hub, monkey
     asyncio.run(asking.tend())
     assert (one.spool.names(NEW), one.spool.names(SENT)) == (["msg_3"], ["msg_1", "msg_2", "msg_4"])
     assert way.asked == {"msg_1": 1, "msg_2": 1}
+
+
+@pytest.mark.parametrize("has_database", [True, False])
+@pytest.mark.parametrize(("answers", "asked"), [({}, "2"), (None, "1")])
+def test_a_host_that_has_begun_anew_is_asked_until_it_answers(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, has_database: bool, answers: Mapping[str, Any] | None, asked: str
+) -> None:
+    joins(hub)
+    asking, rows = asking_in(hub), [{"message_id": "msg_1", "sha256": "", "receiver": "beta.writer", "path": ""}]
+    if not has_database:
+        hub.workspaces.local["main"].ws.database.unlink()
+    monkeypatch.setattr(Report, "said_to_host", lambda *_: rows)
+    for run, said in (("1", {}), ("2", answers)):
+        hub.presence.hosts["beta"] = HostSigns(card=Card(host="beta", at="", run=run))
+        monkeypatch.setattr(Answered, "answers", said)
+        asyncio.run(asking.tend())
+    assert asking._runs["beta"][0] == (asked if has_database else "2")
 
 
 def test_what_was_forgotten_waits_in_the_spool_until_the_daemon_has_recorded_it(tmp_path: Path) -> None:

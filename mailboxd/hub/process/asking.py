@@ -8,6 +8,7 @@ there, so it is left to a person; everything else that it missed is sent again.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -35,7 +36,7 @@ from mailboxd.hub.wire.receipts import digest
 from mailboxd.hub.wire.sealing import SealError
 from mailboxd.mailbox.files import directory, lstat, read_file, world_errors
 from mailboxd.protocol.messages import parse_message
-from mailboxd.store.reports import opened
+from mailboxd.store.reports import Row, opened
 
 _AT_ONCE = 500
 """Messages in a question."""
@@ -90,10 +91,16 @@ class Asking:
                         found.add(message_id)
                         waiting.setdefault(to.host, {})[message_id] = one
         self._sent = {name: known for name, known in self._sent.items() if name in found}
-        for host, of_host in waiting.items():
-            await self._ask_about_mail(host, of_host)
-        for host in list(self.presence.hosts):
+        hosts = {*waiting, *self.presence.hosts}
+        await asyncio.gather(*(self._ask_all(host, waiting.get(host, {})) for host in hosts))
+
+    async def _ask_all(self, host: str, sent: Mapping[str, Local]) -> None:
+        """Ask one host; another one that does not answer delays none."""
+        try:
+            await self._ask_about_mail(host, sent)
             await self._ask_about_work(host)
+        except (TimeoutError, NatsError, MailboxdError) as error:
+            _log.debug("asked again: %s: %s", host, error)
 
     def _receiver(self, one: Local, message_id: str) -> Address | None:
         if message_id not in self._sent:
@@ -112,9 +119,13 @@ class Asking:
         due = [name for name in sent if way.may_ask(name) or is_new]
         questions = [Question(name, self._sent[name][0].agent, self._sent[name][1]) for name in due]
         answers = await self._ask(host, questions, receipts=True)
+        if not answers:
+            return
         held = await self._held(host) if Known.UNKNOWN in answers.values() else 0
         now = self.here.clock.monotonic()
         for name, known in answers.items():
+            if name not in way.sent_at:
+                continue  # its receipt has come meanwhile
             if known is not Known.UNKNOWN:
                 way.is_there(name)
             elif mail.must_resend(known, now - way.sent_at[name], held, way.copies[name]):
@@ -138,14 +149,19 @@ class Asking:
         if not run or not (is_new or now - self._runs[host][1] >= _EVERY):
             return
         for one in list(self.workspaces.local.values()):
-            under_way = {*one.spool.names(NEW), *one.spool.names(SENT)}
-            with suppress(UnavailableError), opened(one.ws.database) as report:
+            under_way, work, said = set[str](), dict[str, Row](), dict[str, Row]()
+            with (
+                logged(f"read what {one.agent} gave to {host}"),
+                suppress(UnavailableError),
+                opened(one.ws.database) as report,
+            ):
+                under_way = {*one.spool.names(NEW), *one.spool.names(SENT)}
                 work = {row["message_id"]: row for row in report.given_to_host(host)}
                 said = {row["message_id"]: row for row in report.said_to_host(host, self._since())} if is_new else {}
             asked = [name for name in (work | said) if name not in under_way]
             rows = work | said
             answers = await self._ask(host, [_question(name, rows[name]) for name in asked], receipts=False)
-            if asked and not answers:
+            if answers is None:
                 return  # it does not answer: again in a moment
             for name, known in answers.items():
                 if known is not Known.UNKNOWN:
@@ -173,12 +189,13 @@ class Asking:
 
     # asking and answering
 
-    async def _ask(self, host: str, about: Iterable[Question], *, receipts: bool) -> dict[str, Known]:
-        """What a host knows of messages; nothing about those of which it says nothing, and if it does not answer."""
+    async def _ask(self, host: str, about: Iterable[Question], *, receipts: bool) -> dict[str, Known] | None:
+        """What a host knows of messages, but for those of which it says nothing; None if it does not answer."""
         questions, answers = list(about), dict[str, Known]()
         for start in range(0, len(questions), _AT_ONCE):
             batch = questions[start : start + _AT_ONCE]
-            said = await self._ask_at_once(host, batch, receipts=receipts)
+            if (said := await self._ask_at_once(host, batch, receipts=receipts)) is None:
+                return None
             wanted = {one.message_id for one in batch}
             for name, known in said.items():
                 with suppress(ValueError):
@@ -186,14 +203,14 @@ class Asking:
                         answers[name] = Known(known)
         return answers
 
-    async def _ask_at_once(self, host: str, batch: list[Question], *, receipts: bool) -> Mapping[str, Any]:
+    async def _ask_at_once(self, host: str, batch: list[Question], *, receipts: bool) -> Mapping[str, Any] | None:
         about: dict[str, dict[str, str]] = {}
         for one in batch:
             about.setdefault(one.agent, {})[one.message_id] = one.sha256
         try:
             found = await self.requests.ask(host, "messages", {"about": about, "receipts": receipts}, _PATIENCE)
-        except (NatsError, UnavailableError, SealError):
-            return {}
+        except (TimeoutError, NatsError, UnavailableError, SealError):
+            return None
         known = found.get("known")
         return known if isinstance(known, dict) else {}
 
