@@ -5,21 +5,36 @@ The witness of what was done is the agents' own record of their turns.
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import random
+import secrets
 import shutil
 import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from nats.errors import Error as NatsError
 
-from tests.e2e.support import eventually, task
-from tests.hub.farm import Farm, Host
+from mailboxd.hub.files.membership import Membership
+from mailboxd.hub.wire.cards import sealed as signed_json
+from mailboxd.hub.wire.pools import Claim, Stage
+from mailboxd.hub.wire.receipts import Receipt, digest
+from mailboxd.hub.wire.receipts import Stage as ReceiptStage
+from mailboxd.hub.wire.sealing import Sealing, seal
+from mailboxd.hub.wire.subjects import FileSubject, JobSubject
+from mailboxd.keys import signed
+from mailboxd.protocol.messages import TaskMessage, parse_message
+from tests.e2e.support import eventually, reply, task
+from tests.hub.farm import Farm, Host, connected
 from tests.hub.test_pools import freeze, held, kill, serves, until_served
 
 WORK: dict[str, Any] = {"mailbox": "true", "default": {"reply": "Result of {title}.", "delay": 0.3}}
@@ -110,7 +125,7 @@ def survives(farm: Farm, chaos: Chaos, roots: int, children: int, calamities: li
     """Give out work on all hosts meanwhile; everything has to end as if nothing had been."""
     for name in NAMES:
         serves(farm[name], "worker", SLOTS)
-    farm.start()
+    farm.start(*NAMES)
     until_served(farm, *NAMES)
     pause = threading.Event()
     for number in range(max(roots, len(calamities))):
@@ -133,7 +148,7 @@ def survives(farm: Farm, chaos: Chaos, roots: int, children: int, calamities: li
 
 def every_job_was_done_once(farm: Farm, chaos: Chaos, roots: int, children: int, *, stores_lost: bool) -> None:
     """Each has one result, and only a silent host's were begun more often."""
-    farm.at_rest()
+    farm.at_rest(*NAMES)
     turns = [entry for name in NAMES for entry in farm[name].executions()]
     done = Counter(entry["task_id"] for entry in turns if entry["kind"] in ("task", "work"))
     names = [f"{name}{number}" for name in NAMES for number in range(roots)]
@@ -184,3 +199,146 @@ def test_nothing_is_lost_or_done_twice_for_long(tmp_path: Path, seed: int, store
     finally:
         chaos.come_back(wait=True)
         farm.close()
+
+
+Said = tuple[str, bytes, dict[str, str]]
+"""A subject, what is published on it, and its headers."""
+
+
+WAYS = ("tasks", "files", "noise", "receipts", "claims", "results", "talk", "again")
+
+
+class Malicious(threading.Thread):
+    """The member mallory, with a valid key: it does all that the server lets it do, as often as it can.
+
+    It knows what is under way on the other hosts, as if it had been told, and nothing of what it sends is ever true.
+    """
+
+    def __init__(self, farm: Farm, seed: int) -> None:
+        super().__init__()
+        self.farm, self.chance, self.over = farm, random.Random(seed), threading.Event()
+        self.key = Membership.of(farm["mallory"].env).key()
+        self.keys = {name: Membership.of(farm[name].env).key().public for name in NAMES}
+        self.sent: list[Said] = []
+        self.did: Counter[str] = Counter()
+
+    def run(self) -> None:
+        asyncio.run(self.act())
+
+    async def act(self) -> None:
+        async def ignore(_: Exception) -> None:
+            """It is not permitted, or the server is away."""
+
+        client = await connected(
+            self.farm["mallory"], error_cb=ignore, max_reconnect_attempts=-1, reconnect_time_wait=1
+        )
+        while not self.over.is_set():
+            name = self.chance.choice(WAYS)
+            way: Callable[[str], Iterator[Said]] = getattr(self, name)
+            with suppress(NatsError, OSError):
+                for subject, raw, headers in way(self.chance.choice(NAMES)):
+                    await client.publish(subject, raw, headers=headers | {"Nats-Msg-Id": secrets.token_hex(8)})
+                    self.did[name] += 1
+                    if len(self.sent) < 2_000:
+                        self.sent.append((subject, raw, headers))
+            await asyncio.sleep(0.01)
+        await client.close()
+
+    def mail(self, to: str, text: str, message_id: str) -> Said:
+        raw = signed(text.encode(), self.key)
+        headers = {"Mailboxd-Id": message_id, "Mailboxd-Sha256": digest(raw)}
+        return f"mb.v2.{to}.mail.mallory", seal(raw, {to: self.keys[to]}), headers
+
+    def tasks(self, to: str, **more: Any) -> Iterator[Said]:
+        """Work that nobody there takes from it."""
+        name = f"msg_{secrets.token_hex(8)}"
+        text = task(name, sender="mallory.worker", to=f"{to}.worker", message_id=name, subtask_id="x", **more)
+        yield self.mail(to, text, name)
+
+    def files(self, _: str) -> Iterator[Said]:
+        """Work that beta takes from it, with files that never come, or of which it sends a part."""
+        name = f"{secrets.token_hex(32)}.bin"
+        for subject, raw, headers in self.tasks("beta", attachments=name):
+            if self.chance.random() < 0.5:
+                part = Sealing({"beta": self.keys["beta"]}).piece(secrets.token_bytes(100_000), is_last=False)
+                file = FileSubject("beta", "mallory", headers["Mailboxd-Id"], name)
+                yield file.piece(0), part, {"Mailboxd-Pieces": "100"}
+            yield subject, raw, headers
+
+    def noise(self, to: str) -> Iterator[Said]:
+        for kind in ("mail", "receipt", "ask", "talk"):
+            yield f"mb.v2.{to}.{kind}.mallory", secrets.token_bytes(20_000), {"Mailboxd-Id": "msg_noise"}
+        yield "mb.v2.card.mallory", b"[" * 10_000, {}
+
+    def under_way(self, host: str) -> list[tuple[str, bytes]]:
+        """The messages without a receipt, and the jobs, of a host."""
+        found = []
+        for path in self.farm[host].root.glob("ws/*/.mailboxd/hub/sent/*.md"):
+            with suppress(OSError):
+                found.append((path.stem, path.read_bytes()))
+        return found
+
+    def receipts(self, to: str) -> Iterator[Said]:
+        for name, raw in self.under_way(to):
+            for refused in ("", "no"):
+                made = Receipt(name, digest(raw), "mallory", to, "2026-11-29T00:00:00.000Z")
+                made = replace(made, stage=ReceiptStage.REFUSED, reason=refused) if refused else made
+                yield f"mb.v2.{to}.receipt.mallory", made.signed(self.key.sign).to_bytes(), {}
+
+    def claims(self, sender: str) -> Iterator[Said]:
+        for name, _ in self.under_way(sender):
+            for stage in Stage:
+                yield JobSubject("reviewer", sender, name).claimed_by("mallory"), Claim("mallory", stage).to_bytes(), {}
+
+    def results(self, to: str) -> Iterator[Said]:
+        """Of work that others have."""
+        for name, raw in self.under_way(to):
+            given = parse_message(raw, name).message
+            if isinstance(given, TaskMessage):
+                own = f"msg_{secrets.token_hex(8)}"
+                said: dict[str, Any] = {"to": f"{to}.worker", "message_id": own, "in_reply_to": name}
+                said |= {"attempt_id": given.attempt_id, "reply_token": given.reply_token}
+                text = reply(given.task_id, given.subtask_id or "", "mallory.worker", "A lie.", **said)
+                yield self.mail(to, text, own)
+
+    def talk(self, to: str) -> Iterator[Said]:
+        said: dict[str, Any] = {"kind": "question", "id": secrets.token_hex(8), "from": "mallory", "to": to}
+        said["question"] = {"kind": "search", "query": {"query": "x"}}
+        yield f"mb.v2.{to}.talk.mallory", seal(signed_json(self.key, said), {to: self.keys[to]}), {}
+
+    def again(self, _: str) -> Iterator[Said]:
+        yield from self.chance.sample(self.sent, min(20, len(self.sent)))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(2))
+def test_a_malicious_member_stops_nobody_and_changes_nothing(tmp_path: Path, seed: int) -> None:
+    """The others lose processes meanwhile, too."""
+    hosts = {name: {"worker": WORK} for name in (*NAMES, "mallory")}
+    farm = Farm(tmp_path / "farm", hosts, nodes=3)
+    chaos = Chaos(farm, seed)
+    common = [chaos.a_daemon_dies, chaos.a_hub_process_dies, chaos.a_server_dies]
+    malicious = None
+    try:
+        farm["alpha"].start_hub()
+        farm["mallory"].let_in()
+        farm["alpha"].ordered("pools", "mallory", "--none")
+        farm["alpha"].stop_hub()
+        for name in ("alpha", "gamma"):
+            takes(farm[name], *(f"{other}.*" for other in NAMES))
+        malicious = Malicious(farm, seed)
+        malicious.start()
+        survives(farm, chaos, 6, 6, chaos.chance.choices(common, k=30))
+        every_job_was_done_once(farm, chaos, 6, 6, stores_lost=False)
+        assert malicious.is_alive()
+        assert all(malicious.did[way] for way in WAYS), malicious.did
+    finally:
+        if malicious is not None:
+            malicious.over.set()
+            malicious.join()
+        farm.close()
+
+
+def takes(host: Host, *accept: str) -> None:
+    settings = host.folder / "hub.yaml"
+    settings.write_text(settings.read_text().replace('accept: ["*"]', f"accept: {json.dumps(accept)}"))
