@@ -205,7 +205,7 @@ Said = tuple[str, bytes, dict[str, str]]
 """A subject, what is published on it, and its headers."""
 
 
-WAYS = ("tasks", "files", "noise", "receipts", "claims", "results", "talk", "again")
+WAYS = ("tasks", "files", "noise", "receipts", "claims", "results", "questions", "again")
 
 
 class Malicious(threading.Thread):
@@ -266,7 +266,7 @@ class Malicious(threading.Thread):
             yield subject, raw, headers
 
     def noise(self, to: str) -> Iterator[Said]:
-        for kind in ("mail", "receipt", "ask", "talk"):
+        for kind in ("mail", "receipt", "ask"):
             yield f"mb.v2.{to}.{kind}.mallory", secrets.token_bytes(20_000), {"Mailboxd-Id": "msg_noise"}
         yield "mb.v2.card.mallory", b"[" * 10_000, {}
 
@@ -301,10 +301,9 @@ class Malicious(threading.Thread):
                 text = reply(given.task_id, given.subtask_id or "", "mallory.worker", "A lie.", **said)
                 yield self.mail(to, text, own)
 
-    def talk(self, to: str) -> Iterator[Said]:
-        said: dict[str, Any] = {"kind": "question", "id": secrets.token_hex(8), "from": "mallory", "to": to}
-        said["question"] = {"kind": "search", "query": {"query": "x"}}
-        yield f"mb.v2.{to}.talk.mallory", seal(signed_json(self.key, said), {to: self.keys[to]}), {}
+    def questions(self, to: str) -> Iterator[Said]:
+        said = {"kind": "search", "nonce": secrets.token_hex(8), "from": "mallory", "to": to, "query": {"query": "x"}}
+        yield f"mb.v2.{to}.ask.mallory", seal(signed_json(self.key, said), {to: self.keys[to]}), {}
 
     def again(self, _: str) -> Iterator[Said]:
         yield from self.chance.sample(self.sent, min(20, len(self.sent)))
@@ -315,7 +314,7 @@ class Malicious(threading.Thread):
 def test_a_malicious_member_stops_nobody_and_changes_nothing(tmp_path: Path, seed: int) -> None:
     """The others lose processes meanwhile, too."""
     hosts = {name: {"worker": WORK} for name in (*NAMES, "mallory")}
-    farm = Farm(tmp_path / "farm", hosts, nodes=3)
+    farm = Farm(tmp_path / "farm", hosts)
     chaos = Chaos(farm, seed)
     common = [chaos.a_daemon_dies, chaos.a_hub_process_dies, chaos.a_server_dies]
     malicious = None
@@ -328,8 +327,8 @@ def test_a_malicious_member_stops_nobody_and_changes_nothing(tmp_path: Path, see
             takes(farm[name], *(f"{other}.*" for other in NAMES))
         malicious = Malicious(farm, seed)
         malicious.start()
-        survives(farm, chaos, 6, 6, chaos.chance.choices(common, k=30))
-        every_job_was_done_once(farm, chaos, 6, 6, stores_lost=False)
+        survives(farm, chaos, 4, 6, chaos.chance.choices(common, k=15))
+        every_job_was_done_once(farm, chaos, 4, 6, stores_lost=False)
         assert malicious.is_alive()
         assert all(malicious.did[way] for way in WAYS), malicious.did
     finally:

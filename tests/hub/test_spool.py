@@ -29,3 +29,12 @@ def test_whatever_was_done_before_a_crash_can_be_done_again(tmp_path: Path) -> N
     spool.recorded("msg_1")
     assert not any(spool.names(place) for place in (NEW, SENT, RECEIPTS, HOLDERS))
     assert spool.attached("msg_1") == {}
+
+
+def test_a_daemon_that_starts_before_the_hub_process_saw_its_workspace_uses_its_spool(tmp_path: Path) -> None:
+    spool = Spool(make(tmp_path / "ws").ws)
+    assert not any(spool.names(place) for place in (NEW, SENT, RECEIPTS, HOLDERS))
+    spool.attach("msg_1", "a.md", [b"A file."])
+    spool.put("msg_1", b"mail")
+    assert spool.names(NEW) == ["msg_1"]
+    assert spool.message("msg_1") == b"mail"

@@ -53,11 +53,13 @@ class Spool:
 
     def put(self, message_id: str, raw: bytes) -> None:
         """Have a message sent; nothing if it is under way, or its receipt is there."""
+        self.create()  # the hub process may not have seen the workspace yet
         if not any(self._has(place, message_id) for place in (RECEIPTS, SENT)):
             self._publish(NEW, _file(message_id), raw)
 
     def attach(self, message_id: str, name: str, content: Iterable[bytes]) -> None:
         """Have a file go with a message that will be put; nothing if reading its content raises an error."""
+        self.create()
         with world_errors(f"attach a file to {message_id}"):
             with self._open(ATTACHED) as above, suppress(FileExistsError):
                 os.mkdir(message_id, 0o700, dir_fd=above)
@@ -145,14 +147,16 @@ class Spool:
         self._remove(RECEIPTS, f"{message_id}.json")
 
     def names(self, place: str) -> list[str]:
-        """The ids of the messages in a place, oldest first."""
+        """The ids of the messages in a place, oldest first; none until the spool was created."""
         with (
             world_errors(f"read {self.ws.state / _FOLDER / place}"),
+            _if_there(),
             self._open(place) as fd,
             os.scandir(fd) as entries,
         ):
             names = [entry.name for entry in entries]
             return sorted(name.rpartition(".")[0] for name in names if not name.startswith("."))
+        return []
 
     def message(self, message_id: str) -> bytes | None:
         """The bytes of a message without receipt; None if there is none."""

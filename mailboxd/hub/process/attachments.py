@@ -55,6 +55,8 @@ _MOST_AGE = 30 * 86_400.0
 """Seconds that the server keeps a file for which no receipt comes."""
 _MOST_KNOWN = 10_000
 _COUNT = "Mailboxd-Pieces"
+_Message = tuple[str, str]
+"""The host that sends it, and its id: another host may use the same."""
 _log = logging.getLogger("mailboxd")
 
 
@@ -74,12 +76,11 @@ class Attachments:
     under_way: UnderWay
     _sent: set[str] = field(default_factory=set)
     """Messages whose files are with the server."""
-    _here: dict[str, str] = field(default_factory=dict)
+    _here: dict[_Message, str] = field(default_factory=dict)
     """Messages that are to be delivered, and why their files are not in the mailbox; empty = they are."""
-    _wrong: dict[str, str] = field(default_factory=dict)
+    _wrong: dict[_Message, str] = field(default_factory=dict)
     """Messages with a file that can never be sent or fetched, and why."""
-    _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
-    """By message id."""
+    _tasks: dict[_Message, asyncio.Task[None]] = field(default_factory=dict)
     _sending: asyncio.Lock = field(default_factory=asyncio.Lock)
     _fetching: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_HOSTS_AT_ONCE))
     _from: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
@@ -95,13 +96,14 @@ class Attachments:
         Raises Refusal, WorldError.
         """
         names, message_id = message.attachments or (), message.message_id or ""
-        if why := self._wrong.pop(message_id, ""):
+        if why := self._wrong.pop((self.here.settings.host, message_id), ""):
             raise Refusal(why)
         if not names or message_id in self._sent:
             return True
         if missing := set(names) - one.spool.attached(message_id).keys():
             raise Refusal(f"{', '.join(sorted(missing))} is attached to it, and gone from the spool")
-        self._start(message_id, self._send(one, message_id, names, _to(route), receivers))
+        own = self.here.settings.host, message_id
+        self._start(own, self._send(one, message_id, names, _to(route), receivers))
         return False
 
     def send_again(self, message_id: str) -> None:
@@ -119,7 +121,7 @@ class Attachments:
                         await self._send_file(file, subject, Sealing(receivers))
             self._sent.add(message_id)
         except (Refusal, SealError) as refusal:
-            self._wrong[message_id] = str(refusal)
+            self._wrong[self.here.settings.host, message_id] = str(refusal)
         except (NatsError, WorldError, OSError) as error:
             why = f"a file for {to} is not with the server: {first_line(str(error))}"
             self.under_way.wait(message_id, why, to)
@@ -157,7 +159,7 @@ class Attachments:
             for number in range(_pieces(size))
         ]
         if pieces:
-            self._start(message_id, self._remove(pieces))
+            self._start((self.here.settings.host, message_id), self._remove(pieces))
 
     async def _remove(self, pieces: list[str]) -> None:
         """What fails expires."""
@@ -178,13 +180,13 @@ class Attachments:
         Raises Refusal.
         """
         names, message_id = message.attachments or (), message.message_id or ""
-        if why := self._wrong.pop(message_id, ""):
+        if why := self._wrong.pop((route.sender, message_id), ""):
             raise Refusal(why)
-        why = self._here.get(message_id, "its files are on their way") if names else ""
+        why = self._here.get((route.sender, message_id), "its files are on their way") if names else ""
         if not why or not self._may_send_files(one, message):
             return ""
         files = [FileSubject(_to(route), route.sender, message_id, name) for name in names]
-        self._start(message_id, self._fetch(one.ws, files))
+        self._start((route.sender, message_id), self._fetch(one.ws, files))
         return why
 
     def _may_send_files(self, one: Local, message: AnyMessage) -> bool:
@@ -196,25 +198,25 @@ class Attachments:
             return executor == message.from_.lower() or executor.startswith(POOL)
         return False
 
-    async def is_fetching(self, message_id: str, seconds: float) -> bool:
-        """Whether files of a message are still on their way after so long."""
-        if (task := self._tasks.get(message_id)) is not None:
+    async def is_fetching(self, sender: str, message_id: str, seconds: float) -> bool:
+        """Whether files of a message of that host are still on their way after so long."""
+        if (task := self._tasks.get((sender, message_id))) is not None:
             await asyncio.wait([task], timeout=seconds)
-        return message_id in self._tasks
+        return (sender, message_id) in self._tasks
 
-    def delivered(self, message_id: str) -> None:
+    def delivered(self, sender: str, message_id: str) -> None:
         """A message is in the inbox."""
-        self._here.pop(message_id, None)
+        self._here.pop((sender, message_id), None)
 
     async def _fetch(self, ws: Workspace, files: list[FileSubject]) -> None:
-        left, message_id, why = MOST_ATTACHED, files[0].message, ""
+        left, message, why = MOST_ATTACHED, (files[0].sender, files[0].message), ""
         for file in files:
             try:
                 async with self._from[file.sender], self._fetching:
                     if not await asyncio.to_thread(_is_here, ws, file.name):
                         left -= await self._fetch_file(ws, file, left)
             except Refusal as refusal:
-                self._wrong[message_id] = str(refusal)
+                self._wrong[message] = str(refusal)
                 return
             except NotFoundError:
                 why = f"the server does not have its file {file.name}"
@@ -223,9 +225,9 @@ class Attachments:
             except (NatsError, WorldError, OSError) as error:
                 why = f"its file {file.name} cannot be fetched: {first_line(str(error))}"
             if why:
-                _log.info("a message waits for its files: %s: %s", message_id, why)
+                _log.info("a message waits for its files: %s: %s", file.message, why)
                 break
-        self._here[message_id] = why
+        self._here[message] = why
         while len(self._here) > _MOST_KNOWN:
             del self._here[next(iter(self._here))]
 
@@ -252,12 +254,12 @@ class Attachments:
             system.sync(folder)
         return arriving.size
 
-    def _start(self, message_id: str, work: Coroutine[None, None, None]) -> None:
-        if message_id in self._tasks:
+    def _start(self, message: _Message, work: Coroutine[None, None, None]) -> None:
+        if message in self._tasks:
             work.close()
             return
-        task = self._tasks[message_id] = asyncio.create_task(work)
-        task.add_done_callback(lambda _: self._tasks.pop(message_id, None))
+        task = self._tasks[message] = asyncio.create_task(work)
+        task.add_done_callback(lambda _: self._tasks.pop(message, None))
 
 
 @dataclass(slots=True)

@@ -62,8 +62,8 @@ class Receiving:
     receipts: Receipts
     presence: Presence
     jobs_given: JobsGiven
-    fetching: dict[str, tuple[str, asyncio.Task[None]]] = field(default_factory=dict)
-    """The messages whose files are being fetched, and the hosts that sent them."""
+    fetching: dict[tuple[str, str], asyncio.Task[None]] = field(default_factory=dict)
+    """Messages whose files are being fetched, by the hosts that sent them and their ids."""
 
     async def receive(self) -> None:
         """Take what the server has for this host, until it has no more consumer for it."""
@@ -131,21 +131,20 @@ class Receiving:
 
     def _hold(self, message: Msg, message_id: str, sender: str) -> None:
         """Keep it, unacknowledged, while its files are being fetched. Raises Later."""
-        if message_id in self.fetching:
+        if (sender, message_id) in self.fetching:
             return
-        if sum(host == sender for host, _ in self.fetching.values()) >= _MOST_FETCHING:
+        if sum(host == sender for host, _ in self.fetching) >= _MOST_FETCHING:
             raise Later(f"{_MOST_FETCHING} other messages of {sender} wait for their files")
-        task = asyncio.create_task(self._take_with_files(message, message_id))
-        self.fetching[message_id] = sender, task
+        self.fetching[sender, message_id] = asyncio.create_task(self._take_with_files(message, message_id, sender))
 
-    async def _take_with_files(self, message: Msg, message_id: str) -> None:
+    async def _take_with_files(self, message: Msg, message_id: str, sender: str) -> None:
         try:
-            while await self.attachments.is_fetching(message_id, _ALIVE):
+            while await self.attachments.is_fetching(sender, message_id, _ALIVE):
                 with suppress(NatsError):
                     await message.in_progress()
             await self._take_all([message])
         finally:
-            self.fetching.pop(message_id, None)
+            self.fetching.pop((sender, message_id), None)
 
     async def refuse_job(self, job: JobSubject, raw: bytes, sha256: str, reason: str) -> None:
         """`sha256`: the digest of what cannot be opened, as its sender says."""
@@ -209,11 +208,11 @@ class Receiving:
             if by_person and not names.permits(self.here.settings.decide, sender):
                 raise Refusal(f"hub.yaml of {self.here.settings.host} does not let a person on {sender} decide")
             if why := self.attachments.lacking(one, message, subject):
-                if message_id in self.fetching:
+                if (sender, message_id) in self.fetching:
                     raise Later(why)
                 return False
             deliver(one.ws.inbox, name, raw, below=one.ws.root, renamed=True, program="hub")
-            self.attachments.delivered(message_id)
+            self.attachments.delivered(sender, message_id)
             self.here.counts["received"] += 1
         else:
             self.here.counts["repeats"] += 1
