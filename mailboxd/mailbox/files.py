@@ -228,15 +228,22 @@ def creating(dir_fd: int, name: str) -> Iterator[int]:
     """A descriptor to which `name` (0600) is written piece by piece, for what is too large to be held in memory.
 
     The file appears at the end, complete and with durable bytes, in place of what had its name; after an exception it
-    does not. A crash leaves a hidden file, which the next writer of that name overwrites. Raises OSError.
+    does not. A crash leaves nothing behind, where the file system has unnamed files. One writer per name.
+
+    Raises OSError.
     """
     hidden = hidden_name(name)
     with suppress(FileNotFoundError):
         os.unlink(hidden, dir_fd=dir_fd)
-    fd = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=dir_fd)
+    fd = _open_unnamed(dir_fd)
+    is_unnamed = fd is not None
+    if fd is None:
+        fd = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=dir_fd)
     try:
         yield fd
         system.sync(fd)
+        if is_unnamed:
+            os.link(system.path_of(fd), hidden, dst_dir_fd=dir_fd, follow_symlinks=True)
         os.rename(hidden, name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
     except BaseException:
         with suppress(OSError):
@@ -244,6 +251,20 @@ def creating(dir_fd: int, name: str) -> Iterator[int]:
         raise
     finally:
         os.close(fd)
+
+
+def _open_unnamed(dir_fd: int) -> int | None:
+    """An unnamed file that can get a name; None where there is none."""
+    try:
+        fd = system.open_unnamed(dir_fd)
+    except OSError as error:
+        if error.errno not in _NO_TMPFILE:
+            raise
+        return None
+    if Path(system.path_of(fd)).exists():
+        return fd
+    os.close(fd)  # there is no /proc, through which it would get its name
+    return None
 
 
 def publish_by_name(dir_fd: int, name: str, raw: bytes, program: str = "") -> None:

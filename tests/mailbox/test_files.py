@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import socket
@@ -15,6 +16,7 @@ import pytest
 from mailboxd.errors import WorldError
 from mailboxd.host.system import system
 from mailboxd.mailbox.files import (
+    creating,
     directory,
     hidden_name,
     move,
@@ -25,6 +27,7 @@ from mailboxd.mailbox.files import (
     read_up_to,
     replace,
     world_errors,
+    write,
 )
 
 Move = Callable[[int, str, int, str], None]
@@ -92,6 +95,30 @@ def test_replacing_asks_first_and_leaves_nothing_behind(tmp_path: Path) -> None:
     assert stamp is not None
     assert stamp.ino == (tmp_path / "task.md").stat().st_ino
     assert [path.name for path in tmp_path.iterdir()] == ["task.md"]
+
+
+@pytest.mark.parametrize("has_unnamed", [True, False])
+def test_a_file_that_is_written_piece_by_piece_appears_whole_or_not_at_all(
+    tmp_path: Path, has_unnamed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(_: int) -> int:
+        raise OSError(errno.EOPNOTSUPP, "no unnamed files")
+
+    if not has_unnamed:
+        monkeypatch.setattr(system, "open_unnamed", none)
+    whole = tmp_path / "whole"
+    whole.write_bytes(b"another's")
+    os.mkfifo(tmp_path / hidden_name("whole"))
+    with directory(tmp_path) as fd:
+        with pytest.raises(TypeError), creating(fd, "broken") as file:
+            write(file, b"half of ", "and more")  # type: ignore[call-arg]
+        with creating(fd, "whole") as file:
+            for piece in (b"half of ", b"it"):
+                write(file, piece)
+                assert whole.read_bytes() == b"another's"
+    assert [path.name for path in tmp_path.iterdir()] == ["whole"]
+    assert whole.read_bytes() == b"half of it"
+    assert whole.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_trap_under_the_hidden_name_is_removed_not_opened(tmp_path: Path) -> None:
