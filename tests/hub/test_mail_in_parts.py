@@ -140,7 +140,7 @@ class Arriving:
             reply = "$JS.ACK.MAILBOXD2.alpha.1.1.1.1700000000000000000.0"
             sealed = seal(raw, {"alpha": hub.here.key.public})
             await hub.receiving._take(Msg(Client(), "mb.v2.alpha.mail.beta", reply, sealed, headers), set())
-        await asyncio.gather(*(task for _, task in hub.receiving.fetching.values()))
+        await asyncio.gather(*hub.receiving.fetching.values())
         return [receipt.stage for receipt in self.told]
 
 
