@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mailboxd.hub.wire.cards import sealed as signed_json
 from nats.errors import Error as NatsError
 
 from mailboxd.hub.files.membership import Membership
-from mailboxd.hub.wire.cards import sealed as signed_json
 from mailboxd.hub.wire.pools import Claim, Stage
 from mailboxd.hub.wire.receipts import Receipt, digest
 from mailboxd.hub.wire.receipts import Stage as ReceiptStage
