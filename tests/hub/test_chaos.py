@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mailboxd.hub.wire.cards import sealed as signed_json
 from nats.errors import Error as NatsError
 
 from mailboxd.hub.files.membership import Membership
@@ -30,6 +29,7 @@ from mailboxd.hub.wire.pools import Claim, Stage
 from mailboxd.hub.wire.receipts import Receipt, digest
 from mailboxd.hub.wire.receipts import Stage as ReceiptStage
 from mailboxd.hub.wire.sealing import Sealing, seal
+from mailboxd.hub.wire.signed_json import signed_json
 from mailboxd.hub.wire.subjects import FileSubject, JobSubject
 from mailboxd.keys import signed
 from mailboxd.protocol.messages import TaskMessage, parse_message
