@@ -81,6 +81,7 @@ class Founding:
         async with self._one:
             members = self.here.keys.members()
             consumers = await self._make_streams(members)
+            self._forget_expired()
             if (self._made, consumers) == (members.version, len(members.hosts)):
                 return
             known = {name async for name in self._consumers()}
@@ -101,6 +102,16 @@ class Founding:
             if wanted.name == STREAM:
                 consumers = found.state.consumer_count
         return consumers
+
+    def _forget_expired(self) -> None:
+        """Have the server no longer know invitations that have expired."""
+        membership, now = self.here.membership, self.here.clock.now()
+        over = [host for host, one in membership.invited().items() if one.is_over(now)]
+        for host in over:
+            _log.info("the invitation of %s has expired", host)
+            membership.invite(host, None)
+        if over:
+            configure(membership)
 
     async def _consumers(self) -> AsyncIterator[str]:
         start = 0

@@ -15,6 +15,8 @@ from pathlib import Path
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
+from nats.errors import TimeoutError as NatsTimeout
+from nats.js.errors import ServiceUnavailableError
 
 from mailboxd.errors import LockedError, MailboxdError, Refused, WorldError
 from mailboxd.host import wakeup
@@ -219,7 +221,9 @@ async def _carry(hub: Hub) -> None:
             await _prepare(hub)
         except (TimeoutError, NatsError, MailboxdError) as error:
             if hub.here.nc.is_connected:
-                hub.reporting.say_trouble(f"{hub.here.server} is not ready: {reason_of(error)}")
+                older = hub.here.is_founder and isinstance(error, (TimeoutError, NatsTimeout, ServiceUnavailableError))
+                hint = "; if an older mailboxd started it, restart it" if older else ""
+                hub.reporting.say_trouble(f"{hub.here.server} is not ready: {reason_of(error)}{hint}")
         else:
             hub.reporting.say_trouble("")
         hub.reporting.look_around()
