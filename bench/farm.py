@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import itertools
 import random
 import secrets
 import ssl
@@ -33,11 +32,13 @@ from mailboxd.hub.files import server
 from mailboxd.hub.files.membership import Membership
 from mailboxd.hub.files.view import HubInfo
 from mailboxd.hub.process.api import streams_of
+from mailboxd.hub.process.receiving import DIGEST, ID
 from mailboxd.hub.wire import subjects
 from mailboxd.hub.wire.members import Members, nkey_seed
 from mailboxd.hub.wire.names import Address
-from mailboxd.hub.wire.presence import CARD_SECONDS, AgentCard, Card
+from mailboxd.hub.wire.presence import AgentCard, Card
 from mailboxd.hub.wire.receipts import Receipt, digest
+from mailboxd.hub.wire.sealing import open_sealed, seal
 from mailboxd.hub.wire.signed_json import signed_json
 from mailboxd.ids import Ids
 from mailboxd.keys import PrivateKey, signed
@@ -80,14 +81,12 @@ class Simulated:
         if hears:
             await self.client.subscribe(f"{subjects.CARDS}.*", cb=hear)
 
-    async def say_cards(self) -> None:
-        run, clock = secrets.token_hex(8), SystemClock()
+    async def say_card(self) -> None:
+        """Once: nothing changes."""
         agents = {name: AgentCard(role=_ROLE, health="green", open=1) for name in self.agents}
-        for number in itertools.count(1):
-            card = Card(host=self.name, at=clock.now(), run=run, number=number, agents=agents)
-            content = card.model_dump(exclude_defaults=True)
-            await self.client.publish(f"{subjects.CARDS}.{self.name}", signed_json(self.key, content))
-            await asyncio.sleep(CARD_SECONDS)
+        card = Card(host=self.name, at=SystemClock().now(), run=secrets.token_hex(8), number=1, agents=agents)
+        content = card.model_dump(exclude_defaults=True)
+        await self.client.publish(f"{subjects.CARDS}.{self.name}", signed_json(self.key, content))
 
     async def give_work(self, to: Sequence[Address], per_second: float, until: float) -> None:
         chance, ids, clock = random.Random(self.name), Ids(), SystemClock()
@@ -99,8 +98,9 @@ class Simulated:
             raw = signed(text.encode(), self.key)
             self.sent[name] = (time.monotonic(), digest(raw))
             subject = str(subjects.mail_subject(address.host, self.name))
-            headers = {"Nats-Msg-Id": secrets.token_hex(16), "Mailboxd-Id": name}
-            await streams_of(self.client).publish(subject, raw, headers=headers, timeout=60)
+            headers = {"Nats-Msg-Id": secrets.token_hex(16), ID: name, DIGEST: digest(raw)}
+            sealed = seal(raw, {address.host: self.keys[address.host].public})
+            await streams_of(self.client).publish(subject, sealed, headers=headers, timeout=60)
 
     async def take(self) -> None:
         consumer = await streams_of(self.client).pull_subscribe_bind(stream=subjects.STREAM, durable=self.name)
@@ -117,10 +117,13 @@ class Simulated:
             receipt = Receipt.parse(raw)
             assert receipt is not None
             assert public.has_signed(receipt.content(), receipt.signature)
+            if not receipt.is_final:
+                return
             began, sha256 = self.sent.pop(receipt.message_id)
             assert (receipt.sha256, receipt.refused) == (sha256, "")
             self.took.append(time.monotonic() - began)
             return
+        raw = open_sealed(raw, self.name, self.key)
         found = parse_message(raw, "message").message
         assert public.has_signed(canonical(raw), found.signature or "")
         self.received += 1
@@ -195,7 +198,7 @@ async def measure(farm: Farm, count: int, agents: int, seconds: float, rate: flo
         await host.join(membership.settings().servers, context, hears=number % _HEARS == 0)
     usage.begin()
     began, told = time.monotonic(), real.folder / "peers.json"
-    work = [asyncio.create_task(one) for host in hosts for one in (host.say_cards(), host.take())]
+    work = [asyncio.create_task(one) for host in hosts for one in (host.say_card(), host.take())]
     info = None
     while info is None or len(info.peers) < agents * len(hosts):
         await asyncio.sleep(0.1)

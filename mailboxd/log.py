@@ -31,6 +31,8 @@ PATIENCE_MS = 20
 """How long to wait for a reader that was not stalled before."""
 _WAITS, WAIT_MS = 20, 100
 """How often, and how long each time, `close` waits for a reader of the queued lines."""
+_FORGOTTEN, _MOST_FOLDED = 3_600.0, 1_000
+"""Seconds after which a warning begins anew, and how many different ones are remembered."""
 _LINES = "lines"
 _FIELDS = ("task", "attempt")
 _SEARCHED = (*_FIELDS, "trace")
@@ -38,9 +40,10 @@ _LONGEST_MESSAGE = 2_048
 _LONGEST_TRACE = 16_384
 
 
-def configure(level: str, form: str, stream: TextIO) -> None:
+def configure(level: str, form: str, stream: TextIO, *, folds: bool = False) -> None:
     """Send records of at least `level` (one of LEVELS) to `stream` as `form` (one of FORMATS), and nowhere else.
 
+    With `folds`, identical warnings are folded (`Folding`).
     It sets up the root logger, because watchdog reports a lost watch only in its own log.
     Raises ValueError for any other word.
     """
@@ -48,6 +51,8 @@ def configure(level: str, form: str, stream: TextIO) -> None:
         raise ValueError(f"level is one of {LEVELS}, format one of {FORMATS}")
     handler = _handler(stream)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
+    if folds:
+        handler.addFilter(Folding())
     root = logging.getLogger()
     for earlier in _patient():
         earlier.close()
@@ -56,6 +61,33 @@ def configure(level: str, form: str, stream: TextIO) -> None:
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     root.setLevel(level.upper())
     logging.getLogger("watchdog").setLevel(max(root.level, logging.INFO))  # its details of each file drown the others
+
+
+class Folding(logging.Filter):
+    """Lets an identical warning pass the first, second, fourth, eighth time, and so on, and says how often it came.
+
+    What did not come for an hour begins anew.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: dict[str, tuple[int, float]] = {}
+        """How often each warning came, and when it came last."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno < logging.WARNING or record.exc_info:
+            return True
+        text = record.getMessage()
+        times, last = self._seen.pop(text, (0, 0.0))
+        times = 1 if record.created - last > _FORGOTTEN else times + 1
+        self._seen[text] = times, record.created
+        if len(self._seen) > _MOST_FOLDED:
+            del self._seen[next(iter(self._seen))]  # the one that did not come for the longest time
+        if times & (times - 1):
+            return False
+        if times > 1:
+            record.msg, record.args = f"{text} ({times} times by now)", None
+        return True
 
 
 def several(logger: logging.Logger, level: int, lines: Sequence[Line]) -> None:

@@ -300,3 +300,28 @@ def test_what_can_be_opened_by_its_name_no_more_is_written_when_it_is_ready(
     while log.catch_up():
         pipe.read()
     assert pipe.read() == lines(0, 500)
+
+
+def test_identical_warnings_are_folded_and_counted(stream: io.StringIO) -> None:
+    log.configure("info", "text", stream, folds=True)
+    logger = logging.getLogger("mailboxd")
+    for number in range(9):
+        logger.warning("mail waits at %s", "the server")
+        logger.info("connected")
+        logger.warning("another one: %d", number)
+    lines = stream.getvalue().splitlines()
+    waits = [line.partition("mailboxd: ")[2] for line in lines if "waits" in line]
+    assert waits == [f"mail waits at the server{times}" for times in ("", *(f" ({n} times by now)" for n in (2, 4, 8)))]
+    assert sum("connected" in line for line in lines) == sum("another" in line for line in lines) == 9
+
+
+def test_a_warning_that_did_not_come_for_an_hour_begins_anew() -> None:
+    folding = log.Folding()
+
+    def passes(at: float) -> str:
+        one = record("mail waits", levelno=logging.WARNING, created=at)
+        return one.getMessage() if folding.filter(one) else ""
+
+    assert [passes(at) for at in (0, 1, 2, 3_700, 3_701)] == [
+        "mail waits", "mail waits (2 times by now)", "", "mail waits", "mail waits (2 times by now)",
+    ]  # fmt: skip

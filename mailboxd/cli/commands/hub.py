@@ -297,6 +297,7 @@ def _status(session: Session) -> int | None:
 def _run(session: Session, log_format: str | None, verbose: bool, take_over: bool) -> None:
     """Run the hub process: it carries the mail of all workspaces of this user. SIGTERM and SIGINT stop it."""
     import asyncio
+    import logging
 
     from mailboxd import log
 
@@ -308,7 +309,9 @@ def _run(session: Session, log_format: str | None, verbose: bool, take_over: boo
 
         if server.ServerFiles.of(membership).config.exists():
             server.configure(membership)  # an earlier version wrote other permissions
-    log.configure("debug" if verbose else "info", log_format or ("json" if session.as_json else "text"), sys.stderr)
+    form = log_format or ("json" if session.as_json else "text")
+    log.configure("debug" if verbose else "info", form, sys.stderr, folds=True)
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of each TLS connection that ends
     from mailboxd.hub.process.run import serve
 
     asyncio.run(serve(membership, os.environ))
