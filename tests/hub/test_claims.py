@@ -22,6 +22,7 @@ from mailboxd.hub.wire.pools import (
     closing,
     holder,
     holding,
+    in_turn,
     is_closed,
     is_taken,
     may_take,
@@ -86,6 +87,11 @@ def test_a_host_takes_over_what_was_not_claimed_again_for_a_lease() -> None:
     assert [may_take("gamma", "alpha", held, is_lapsed=lapsed) for lapsed in (False, True)] == [False, True]
     assert may_take("beta", "alpha", held, is_lapsed=False), "its own, from before a crash"
     assert may_take("gamma", "alpha", Claim("alpha", Stage.OPEN), is_lapsed=False)
+
+
+def test_a_sender_of_many_jobs_does_not_delay_those_of_others() -> None:
+    many, few = [JobSubject("r", "alpha", f"msg_{n}") for n in range(5)], [JobSubject("r", "beta", "msg_9")]
+    assert in_turn([*reversed(many), *few]) == [many[0], few[0], *many[1:]]
 
 
 def looks(first: float, *at: float) -> Silence:

@@ -275,6 +275,15 @@ def test_a_host_that_is_not_listed_takes_nothing_and_says_so(alpha: Process) -> 
     assert jobs.status()["reviewer"]["may_serve"] is False
 
 
+def test_jobs_that_are_not_for_this_host_delay_no_others(alpha: Process) -> None:
+    jobs = serves(alpha)
+    strange = [JobSubject("reviewer", "delta", f"msg_{number}") for number in range(40)]
+    alpha.tables.at = dict.fromkeys(strange, b"?")
+    job = offered(alpha, "msg_99")
+    asyncio.run(jobs.take())
+    assert alpha.tables.claimed.keys() == {job}
+
+
 def test_a_claim_that_the_server_has_lost_is_made_again(alpha: Process) -> None:
     jobs, job = serves(alpha), offered(alpha)
     asyncio.run(jobs.take())

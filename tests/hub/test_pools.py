@@ -75,7 +75,7 @@ def test_a_job_goes_to_a_host_that_serves_the_pool_and_its_result_comes_back(joi
     farm.start()
     until_served(farm, "beta")
     main = farm["alpha"]["main"]
-    main.drop("go.md", task("job", plan=jobs(2)))
+    main.drop("go.md", task("job", plan=jobs(3)))
     main.until("job")
     assert "Result of" in main.task("job.x0")["result"]
     assert len(farm["beta"].executions(agent="rev")) == 3

@@ -11,7 +11,7 @@ import json
 import logging
 import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 
@@ -151,11 +151,11 @@ class JobsHeld:
                 pass
 
     async def _take_some(self, role: str, free: int) -> bool:
-        """Take jobs that nobody holds; returns whether any was taken."""
+        """Take jobs that nobody holds; returns whether there may be more."""
         now = self.here.clock.monotonic()
         self._passed_over = {job: until for job, until in self._passed_over.items() if until > now}
         there = await self.tables.jobs(jobs_of(role))
-        wanted = sorted((job for job in there if self._is_for_here(job)), key=lambda job: job.job)  # the oldest first
+        wanted = pools.in_turn(there.keys() - self._not_for_here(role, there.keys()))
         if not wanted:
             return False
         claimed = await self.tables.claims(claims_of(role))
@@ -168,25 +168,26 @@ class JobsHeld:
             is_lapsed = silence.is_lapsed or not self._serves(claim, job.role)
             if count < free and pools.may_take(self._own_name, job.sender, claim, is_lapsed=is_lapsed):
                 count += await self._take(job, claim)
-        return count > 0
+        return bool(chosen) or count > 0
 
     def _serves(self, claim: Claim | None, role: str) -> bool:
         """Whether who claimed a job may still serve the pool."""
         return claim is None or self.here.keys.members().may_serve(claim.host, role)
 
-    def _is_for_here(self, job: JobSubject) -> bool:
-        held = self.jobs.get(job.job)
-        if job in self._passed_over or (held is not None and held.stage != _LOST):
-            return False
-        one = self.workspaces.local.get(self.here.settings.pools[job.role].agent.lower())
-        return one is not None and not (job.sender == self._own_name and job.job in self.given.of(one))
+    def _not_for_here(self, role: str, jobs: Set[JobSubject]) -> set[JobSubject]:
+        """The jobs that this host has, passes over, or whose sender is its own agent. Raises WorldError."""
+        held = {name for name, job in self.jobs.items() if job.stage != _LOST}
+        one = self.workspaces.local.get(self.here.settings.pools[role].agent.lower())
+        own = {JobSubject(role, self._own_name, name) for name in (self.given.of(one) if one is not None else ())}
+        return own | self._passed_over.keys() | {job for job in jobs if job.job in held}
 
     async def _take(self, job: JobSubject, known: Claim | None) -> bool:
         """Claim a job, remember that, and deliver it into the inbox; returns whether it is held now."""
         found: RawStreamMsg | None = None
         try:
             found = await self.tables.job(job)
-            return found is not None and await self._take_fit(job, found, known)
+            if found is not None:
+                return await self._take_fit(job, found, known)
         except (NatsError, WorldError) as error:
             _log.warning("a job of %s%s is left to others: %s", POOL, job.role, error)
         except Exception:
@@ -272,12 +273,19 @@ class JobsHeld:
     # keeping what is held
 
     async def renew(self) -> None:
-        """Claim again what is held here, and give up what is not any more. Raises NatsError, WorldError."""
+        """Claim again what is held here, and give up what is not any more. Raises WorldError."""
         jobs = [*self.jobs.items()]
-        found = await asyncio.gather(*(self._renewed(name, job) for name, job in jobs))
+        found = await asyncio.gather(*(self._tried(name, job) for name, job in jobs))
         changes = {name: now for (name, job), now in zip(jobs, found, strict=True) if now != job}
         if changes:
             self._keep(changes)
+
+    async def _tried(self, name: str, job: Job) -> Job | None:
+        try:
+            return await self._renewed(name, job)
+        except NatsError as error:
+            _log.debug("a claim of %s is tried again: %s", name, error)
+            return job
 
     async def _renewed(self, name: str, job: Job) -> Job | None:
         """The job held now; None if it is over: its sender has the result, has closed it, or left the hub."""
@@ -289,7 +297,8 @@ class JobsHeld:
             return job
         subject = JobSubject(job.role, job.sender, name)
         stage = Stage.DONE if job.stage == Stage.FINISHED and is_sent else Stage(job.stage)
-        renews = stage is not Stage.HELD or (one is not None and self._can_do(one, name, job.role))
+        is_able = stage is not Stage.HELD or (one is not None and self._can_do(one, name, job.role))
+        renews = is_able and self.may_serve(job.role)
         own = Claim(self._own_name, stage)
         known = self._own.pop(name, None)
         made = await self.tables.write(subject, own, known) if known is not None and renews else None

@@ -18,11 +18,13 @@ by who holds the job, a job that is gone is put there again by its sender, and w
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
 from mailboxd.hub.wire.mail import GRACE
-from mailboxd.hub.wire.subjects import API, CLAIMS, JOBS, claims_of, jobs_of
+from mailboxd.hub.wire.subjects import API, CLAIMS, JOBS, JobSubject, claims_of, jobs_of
 
 LEASE = 30.0
 """Seconds without a new claim after which a job goes to another host."""
@@ -125,6 +127,16 @@ def may_take(own: str, sender: str, claim: Claim | None, *, is_lapsed: bool) -> 
     if claim is None or holder(claim) == "":
         return not is_closed(claim, sender)
     return claim.stage is not Stage.DONE and (claim.host == own or is_lapsed)
+
+
+def in_turn(jobs: Iterable[JobSubject]) -> list[JobSubject]:
+    """The order in which jobs are taken: the oldest of each sender, then the next of each; none delays the others."""
+    turns: Counter[str] = Counter()
+    numbered: list[tuple[int, JobSubject]] = []
+    for job in sorted(jobs, key=lambda job: job.job):  # ids are ordered by time
+        turns[job.sender] += 1
+        numbered.append((turns[job.sender], job))
+    return [job for _, job in sorted(numbered, key=lambda one: one[0])]
 
 
 class Holding(StrEnum):
