@@ -168,6 +168,7 @@ def test_no_receipt_is_given_before_the_daemon_has_committed(joined: Joined) -> 
     assert farm["alpha"].spooled("sent")
     writer.start()
     is_done_once(farm, 1)
+    assert farm["alpha"].status()["counts"]["sent"] == 1, "it was asked about, and not sent again"
 
 
 def test_work_that_the_other_host_refuses_fails_with_its_reason(joined: Joined) -> None:

@@ -64,6 +64,8 @@ class Reporting:
         if not self.here.membership.exists():
             return
         send, hosts = self.here.settings.send, self.here.keys.members().hosts.keys() - {self.here.settings.host}
+        with logged("read who is invited"):
+            hosts |= self.here.membership.invited().keys()  # work for them waits until they have joined
         peers = {
             f"{host}.{agent.lower()}": PeerInfo(card.role, names.permits(send, f"{host}.{agent}"))
             for host, state in self.presence.hosts.items()
