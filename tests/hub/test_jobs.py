@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from mailboxd.hub.process.hub import Hub
 from mailboxd.hub.process.jobs_given import JobsGiven
 from mailboxd.hub.process.jobs_held import Job, JobsHeld
 from mailboxd.hub.process.pool_tables import PoolTables
+from mailboxd.hub.process.receiving import Later
 from mailboxd.hub.process.workspaces import Local
 from mailboxd.hub.wire.mail import GRACE
 from mailboxd.hub.wire.pools import LEASE, UNTAKEN, Claim, Stage, closing, is_closed
@@ -125,10 +127,18 @@ class Process:
         return asyncio.run(self.given.not_yet(host, self.one, parse_message(raw.encode(), "reply").message))
 
 
-@pytest.fixture
-def alpha(tmp_path: Path) -> Process:
-    host = Host(tmp_path / "alpha", "alpha", {})
+@pytest.fixture(scope="module")
+def founded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The state of a host that has founded a hub."""
+    host = Host(tmp_path_factory.mktemp("founded") / "alpha", "alpha", {})
     host.ordered("init", "alpha", "--address", "127.0.0.1:4222")
+    return host.state
+
+
+@pytest.fixture
+def alpha(founded: Path, tmp_path: Path) -> Process:
+    host = Host(tmp_path / "alpha", "alpha", {})
+    shutil.copytree(founded, host.state)
     member, beta = Membership.of(host.env), PrivateKey.new()
     list_ = member.members(member.settings().founder)
     list_ = list_.changed("alpha", member.key().public)
@@ -325,6 +335,23 @@ def test_a_disk_that_refuses_a_job_leaves_it_to_other_hosts(alpha: Process, monk
     offered(alpha, "msg_7")
     asyncio.run(jobs.take())
     assert alpha.tables.claimed == {job: claim}, "it is not renewed, and no other is taken"
+
+
+@pytest.mark.parametrize("problem", [Later("its files are under way"), ZeroDivisionError()])
+def test_what_cannot_be_delivered_again_does_not_end_the_process(
+    alpha: Process, monkeypatch: pytest.MonkeyPatch, problem: Exception
+) -> None:
+    jobs, _job = serves(alpha), offered(alpha)
+    asyncio.run(jobs.take())
+
+    def fails(*_: object) -> bool:
+        raise problem
+
+    monkeypatch.setattr(type(alpha.hub.receiving), "put_in_inbox", fails)
+    alpha.clock.at += 1_000  # its receipt is said again
+    for _ in range(9):
+        asyncio.run(jobs.take())
+    assert held(alpha) == {"msg_5": "held"}
 
 
 def test_jobs_that_an_earlier_version_has_written_down_are_read() -> None:

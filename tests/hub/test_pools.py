@@ -162,11 +162,12 @@ def test_jobs_under_way_end_although_the_server_lost_its_store(joined: Joined, *
         serves(farm[name], "rev")
     farm.start()
     until_served(farm, "beta", "gamma")
-    main.drop("before.md", task("before", plan=jobs(2)))
-    main.until("before")
-    farm.server.kill()
-    shutil.copytree(store, store.with_name("old"))
-    farm.server.start()
+    if rewound:  # to when it had other jobs under the same numbers
+        main.drop("before.md", task("before", plan=jobs(2)))
+        main.until("before")
+        farm.server.kill()
+        shutil.copytree(store, store.with_name("old"))
+        farm.server.start()
     main.drop("go.md", task("job", plan=jobs(count)))
     eventually(lambda: held(farm["beta"]) and held(farm["gamma"]), 60, farm.last_words)
     farm.server.kill()
@@ -177,5 +178,5 @@ def test_jobs_under_way_end_although_the_server_lost_its_store(joined: Joined, *
     main.until("job", seconds=90)
     eventually(lambda: not any(known(farm[name]) for name in ("beta", "gamma")), 40, farm.last_words)
     replies = [row for row in main.mail() if row["sender"] in ("beta.rev", "gamma.rev")]
-    assert [row["verdict"] for row in replies] == ["accepted"] * (2 + count), "each job has one result"
+    assert [row["verdict"] for row in replies] == ["accepted"] * (2 * rewound + count), "each job has one result"
     farm.at_rest()

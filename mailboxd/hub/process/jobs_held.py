@@ -26,7 +26,7 @@ from mailboxd.hub.files.spool import NEW, SENT
 from mailboxd.hub.process.here import ThisHost
 from mailboxd.hub.process.jobs_given import JobsGiven
 from mailboxd.hub.process.pool_tables import LOOK, PoolTables
-from mailboxd.hub.process.receiving import DIGEST, Receiving
+from mailboxd.hub.process.receiving import DIGEST, Later, Receiving
 from mailboxd.hub.process.workspaces import Local, Workspaces
 from mailboxd.hub.wire import names, pools
 from mailboxd.hub.wire.mail import Refusal
@@ -46,7 +46,7 @@ _PASSED_OVER = 60.0
 """Seconds after which a job that is not for this host is looked at again: hub.yaml may have changed."""
 _SAID_AGAIN = 300.0
 """Seconds after which the receipt of a job that is held is sent again: the server may have lost it."""
-_LOST = "lost"
+_LOST, _BUG = "lost", "a bug in mailboxd: it cannot be handled"
 _log = logging.getLogger("mailboxd")
 
 
@@ -191,12 +191,16 @@ class JobsHeld:
         except (NatsError, WorldError) as error:
             _log.warning("a job of %s%s is left to others: %s", POOL, job.role, error)
         except Exception:
-            _log.exception("a bug in mailboxd: a job on %s; please report it", str(job)[:200])
-            self._failed[job.job] += 1
-            if found is not None and self._failed[job.job] >= _MOST_TRIES:
-                await self._refuse(job, found, known, "a bug in mailboxd: it cannot be handled")
+            if self._is_hopeless(job) and found is not None:
+                await self._refuse(job, found, known, _BUG)
         self._passed_over[job] = self.here.clock.monotonic() + LOOK
         return False
+
+    def _is_hopeless(self, job: JobSubject) -> bool:
+        """Log the bug that a job has found; whether it has done so too often."""
+        _log.exception("a bug in mailboxd: a job on %s; please report it", str(job)[:200])
+        self._failed[job.job] += 1
+        return self._failed[job.job] >= _MOST_TRIES
 
     async def _take_fit(self, job: JobSubject, found: RawStreamMsg, known: Claim | None) -> bool:
         here, agent = self.here, self.here.settings.pools[job.role].agent.lower()
@@ -247,8 +251,17 @@ class JobsHeld:
             if self._delivered.get(name, due) <= due:
                 subject = JobSubject(job.role, job.sender, name)
                 if (found := await self.tables.job(subject)) is not None:
-                    with suppress(WorldError):
-                        await self._deliver(subject, found)
+                    await self._try_to_deliver(subject, found)
+
+    async def _try_to_deliver(self, job: JobSubject, found: RawStreamMsg) -> None:
+        try:
+            await self._deliver(job, found)
+        except (NatsError, WorldError) as error:
+            _log.debug("%s is delivered later: %s", job.job, error)
+        except Exception:
+            if self._is_hopeless(job):
+                await self._say_refused(job, found, _BUG)
+                self._keep({job.job: None})
 
     async def _deliver(self, job: JobSubject, found: RawStreamMsg) -> None:
         """Put a job that is held into the inbox, or have its receipt sent again. Raises NatsError, WorldError."""
@@ -263,6 +276,8 @@ class JobsHeld:
             await self._say_refused(job, found, str(refusal))
             self._keep({job.job: None})
             return
+        except Later:
+            return  # mail of the same id waits for its files
         except WorldError as error:
             _log.warning("a job of %s%s is left to others: %s", POOL, job.role, error)
             self._failing[job.role] = self.here.clock.monotonic() + _PASSED_OVER
