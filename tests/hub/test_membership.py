@@ -306,7 +306,11 @@ def test_one_token_lets_one_host_in_and_both_sides_are_told_of_a_second(
     assert other.process.wait(30) == 0, "it ends when its host leaves"
     assert "not let in yet" not in other.ordered("join", given=invited(alpha))
     assert keys_of(other).key("beta") == membership(other).key().public != before
-    # what was withdrawn, the server does not know
+    # what has expired or was withdrawn, the server does not know
+    secret = PrivateKey.new()
+    membership(alpha).invite("late", Invited(str(secret.public), "2026-01-01T00:00:00.000Z"))
+    eventually(lambda: "late" not in membership(alpha).invited(), 30, alpha.last_words)
+    assert nkey(secret.public) not in (alpha.folder / "server" / "nats.conf").read_text()
     late = invited(alpha, "gamma")
     alpha.ordered("revoke", "gamma")
     assert "does not know the token" in third.ordered("join", given=late)

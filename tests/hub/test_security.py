@@ -17,10 +17,21 @@ from nats.errors import Error as NatsError
 
 from mailboxd.hub.files.membership import Membership
 from mailboxd.hub.process.api import streams_of
-from mailboxd.hub.wire.members import nkey_seed
+from mailboxd.hub.wire.members import Invitation, nkey_seed
 from mailboxd.hub.wire.receipts import Receipt, digest
 from mailboxd.hub.wire.sealing import seal
-from mailboxd.hub.wire.subjects import API, FILES, JOBS, STREAM, FileSubject, files_of, incoming
+from mailboxd.hub.wire.subjects import (
+    API,
+    FILES,
+    JOBS,
+    STREAM,
+    FileSubject,
+    files_of,
+    guest,
+    inbox_of,
+    incoming,
+    joining,
+)
 from mailboxd.keys import PrivateKey, signed
 from tests.e2e.support import eventually, task
 from tests.hub.farm import Farm, Host, connected, count
@@ -149,6 +160,39 @@ def test_the_servers_own_answers_do_nothing_for_a_host(farm: Farm) -> None:
 
     as_gamma(farm, does)
     assert (farm["alpha"].status()["trouble"], count(farm["alpha"], JOBS)) == before
+
+
+def test_who_has_an_invitation_can_ask_to_be_let_in_and_do_nothing_else(farm: Farm) -> None:
+    token = Invitation.parse(farm["alpha"].ordered("invite", "delta"))
+    refusals: list[str] = []
+
+    async def refused(error: Exception) -> None:
+        refusals.append(str(error))
+
+    async def run() -> None:
+        client = await nats.connect(
+            list(token.servers),
+            tls=ssl.create_default_context(cadata=token.certificate),
+            nkeys_seed_str=nkey_seed(PrivateKey.parse(token.secret)),
+            inbox_prefix=inbox_of(guest("delta")),
+            error_cb=refused,
+            max_reconnect_attempts=50,
+        )
+        spy = Spy(client, refusals)
+        for action in (
+            client.publish("mb.v2.beta.mail.delta", b""),
+            client.publish(joining("beta"), b""),
+            client.publish("mb.v2.card.delta", b""),
+            client.publish(f"{API}.STREAM.INFO.{STREAM}", b"", reply=f"{inbox_of(guest('delta'))}.x"),
+            client.subscribe(joining()),
+            client.subscribe("mb.v2.>"),
+            client.subscribe(">"),
+        ):
+            assert await spy.is_refused(action), refusals
+        await client.close()
+
+    asyncio.run(run())
+    farm["alpha"].ordered("revoke", "delta")
 
 
 def test_nothing_is_stored_for_a_host_that_is_none(farm: Farm) -> None:
