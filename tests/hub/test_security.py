@@ -283,7 +283,7 @@ REFUSED: dict[str, tuple[str, str, Callable[[bytes, PrivateKey], bytes], str]] =
     "changed": ("gamma.spy", "beta.writer", lambda raw, key: changed(signed(raw, key)), "was changed after that"),
     "another's key": ("gamma.spy", "beta.writer", lambda raw, key: signed(raw, PrivateKey.new()), "not signed by the"),
     "for another": ("gamma.spy", "alpha.main", lambda raw, key: signed(raw, key), "addressed to alpha.main"),
-    "no message": ("gamma.spy", "beta.writer", lambda raw, key: b"\xff\x00", ""),
+    "no message": ("gamma.spy", "beta.writer", lambda raw, key: b"\xff\x00", "no message that can be read ("),
 }
 
 

@@ -227,8 +227,8 @@ class Receiving:
             raise Refusal(f"{host} is not a host of the hub")
         try:
             message = parse_message(raw, "message").message
-        except MessageError as error:
-            raise Refusal(str(error)) from error
+        except MessageError as error:  # its text may quote the message, and receipts are not sealed
+            raise Refusal(f"it is no message that can be read ({error.rule})") from error
         sender = Address.parse(message.from_)
         if sender is None or sender.host != host:
             raise Refusal(f"it claims to be from {message.from_}, but came from the host {host}")
