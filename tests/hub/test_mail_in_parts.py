@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.js.errors import APIError
 
 from mailboxd.clock import ManualClock
 from mailboxd.hub.files.membership import Membership
 from mailboxd.hub.files.spool import NEW, SENT, Forgotten, Spool
 from mailboxd.hub.process.asking import Asking, Question
+from mailboxd.hub.process.here import ThisHost
 from mailboxd.hub.process.hub import Hub
 from mailboxd.hub.process.receiving import DIGEST, ID
 from mailboxd.hub.process.under_way import UnderWay
@@ -258,3 +260,23 @@ def test_what_was_forgotten_waits_in_the_spool_until_the_daemon_has_recorded_it(
     assert spool.forgotten() == {"msg_1": Forgotten("tsk_1", "att_1", "beta")}
     spool.recorded_forgotten("msg_1")
     assert spool.forgotten() == {}
+
+
+def test_a_host_that_does_not_read_its_receipts_costs_a_try_now_and_then(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = []
+
+    class Full:
+        async def publish(self, subject: str, *_: Any, **__: Any) -> None:
+            tries.append(subject)
+            raise APIError(code=503, err_code=10077, description="maximum messages per subject exceeded")
+
+    monkeypatch.setattr(ThisHost, "js", Full())
+
+    async def sends() -> list[bool]:
+        said = [hub.receipts.make("msg_1", b"", host, "no") for host in ("beta", "gamma") for _ in range(50)]
+        return [await hub.receipts.send(receipt) for receipt in said]
+
+    assert not any(asyncio.run(sends()))
+    assert tries == ["mb.v2.beta.receipt.alpha", "mb.v2.gamma.receipt.alpha"]

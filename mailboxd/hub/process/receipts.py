@@ -13,7 +13,7 @@ from nats.errors import Error as NatsError
 from nats.js.errors import APIError
 
 from mailboxd.errors import UnavailableError
-from mailboxd.hub.process.here import ThisHost, logged
+from mailboxd.hub.process.here import RETRY, ThisHost, logged
 from mailboxd.hub.process.workspaces import Local, Workspaces
 from mailboxd.hub.wire import receipts, subjects
 from mailboxd.hub.wire.receipts import Receipt, Stage
@@ -22,6 +22,8 @@ from mailboxd.store.reports import opened
 BATCH = 64
 _IN_INBOX = 5.0
 """Seconds that mail lies in an inbox until its sender is told that it is there."""
+_SUBJECT_IS_FULL = 10077
+"""The server's code."""
 _log = logging.getLogger("mailboxd")
 
 
@@ -44,6 +46,8 @@ class Receipts:
     workspaces: Workspaces
     owed: dict[tuple[str, str], Owed] = field(default_factory=dict)
     """By agent and message id."""
+    _full: dict[str, float] = field(default_factory=dict)
+    """Hosts for which the server takes no more receipts, as they do not read them, and until when none is tried."""
 
     def owe(self, agent: str, message_id: str, host: str, sha256: str, *, is_told: bool = False) -> None:
         """Send the receipt of a message to its host once it is committed."""
@@ -66,6 +70,8 @@ class Receipts:
     async def _pay(self, agent: str, message_id: str, sha256: str) -> None:
         """Send a receipt that is owed; without the digest of what was committed, that the message is in the inbox."""
         owed = self.owed[agent, message_id]
+        if self._is_full(owed.host):
+            return
         stage, reason = Stage.TAKEN if sha256 else Stage.ARRIVED, ""
         if sha256 and sha256 != owed.sha256:
             stage, reason = Stage.REFUSED, f"{agent} has another message with the id {message_id}"
@@ -87,12 +93,19 @@ class Receipts:
         own, at = self.here.settings.host, self.here.clock.now()
         return Receipt(message_id, sha256, own, to, at, stage, reason).signed(self.here.key.sign)
 
+    def _is_full(self, host: str) -> bool:
+        return self._full.get(host, 0.0) > self.here.clock.monotonic()
+
     async def send(self, receipt: Receipt) -> bool:
+        if self._is_full(receipt.to):
+            return False
         subject = str(subjects.receipt_subject(receipt.to, self.here.settings.host))
         try:
             await self.here.js.publish(subject, receipt.to_bytes(), headers={"Nats-Msg-Id": secrets.token_hex(16)})
         except (NatsError, APIError) as error:
             _log.debug("a receipt waits: %s", error)  # its sender will ask
+            if getattr(error, "err_code", None) == _SUBJECT_IS_FULL:
+                self._full[receipt.to] = self.here.clock.monotonic() + RETRY
             return False
         return True
 
