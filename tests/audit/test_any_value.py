@@ -83,6 +83,7 @@ def agents(tmp_path_factory: pytest.TempPathFactory) -> tuple[Archive, Archive, 
     return alpha, beta, days_of_work(root / "days", 1, KEY)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", range(3), ids=["alpha", "beta", "later"])
 @pytest.mark.parametrize("count", [25, pytest.param(4_000, marks=pytest.mark.soak)])
 def test_any_value_in_any_line_leaves_a_report(
@@ -108,6 +109,7 @@ def described(folder: Path, text: str) -> None:
         shown(audit([folder], GivenKeys.of([])))
 
 
+@pytest.mark.slow
 def test_any_value_in_the_description_of_an_export_leaves_a_report(
     agents: tuple[Archive, Archive, Archive], tmp_path: Path
 ) -> None:

@@ -98,6 +98,7 @@ def test_the_archive_folder_alone_the_mailbox_and_the_workspace_are_accepted(alp
         audit([alpha.root / "tasks"], GivenKeys())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_random_histories_have_no_findings_while_a_daemon_writes(tmp_path: Path, seed: int) -> None:
     room = Mailroom.begin(tmp_path / "ws", seed)

@@ -217,6 +217,7 @@ def test_a_log_that_was_changed_is_not_handed_out(alpha: Agent, tmp_path: Path) 
         exported(alpha, tmp_path / "two.tar.gz")
 
 
+@pytest.mark.slow
 def test_work_that_goes_on_is_exported_only_if_that_is_asked_for(alpha: Agent, tmp_path: Path) -> None:
     with closing(sqlite3.connect(Workspace(alpha.root).database)) as db:
         db.execute("UPDATE tasks SET phase = 'executing' WHERE local_id = 'two.text'")

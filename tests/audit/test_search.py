@@ -90,6 +90,7 @@ def test_reply_tokens_are_not_in_the_index(alpha: Agent) -> None:
     assert token.encode() not in (alpha.root / ".mailboxd" / "search.db").read_bytes()
 
 
+@pytest.mark.slow
 def test_later_records_are_found_by_later_searches(alpha: Agent) -> None:
     assert not found(alpha, "giraffe")
     alpha.drop("more.md", task("more", "Count the giraffes and one giraffe"))
@@ -118,6 +119,7 @@ def test_an_index_that_is_gone_or_damaged_is_made_again(alpha: Agent, damage: by
     assert found(alpha, "result") == before
 
 
+@pytest.mark.slow
 def test_an_index_of_another_log_is_made_again(alpha: Agent) -> None:
     assert found(alpha, "result")
     assert alpha.call("db", "rebuild", "--replace").returncode == 0
@@ -126,6 +128,7 @@ def test_an_index_of_another_log_is_made_again(alpha: Agent) -> None:
     assert {hit["type"] for hit in found(alpha, "result")} == {"message", "result", "event"}
 
 
+@pytest.mark.slow
 def test_the_index_is_no_part_of_the_record(alpha: Agent) -> None:
     before = alpha.query("SELECT count(*) AS n FROM v_events")
     assert alpha.call("search", "result", "--limit", "2").returncode == 0

@@ -209,6 +209,7 @@ def test_a_key_that_does_not_apply_does_nothing(stage: Stage) -> None:
     driven(stage, play)
 
 
+@pytest.mark.slow
 def test_tasks_are_filtered_and_texts_are_searched(stage: Stage) -> None:
     stage.create("report")
     stage.start()

@@ -102,6 +102,7 @@ def test_following_the_workspace_begins_where_it_is_told(plan: Stage) -> None:
     assert events == plan.json("log", "--since", str(events[0]["seq"] - 1))
 
 
+@pytest.mark.slow
 def test_the_screen_needs_a_terminal_and_ends_with_a_key(plan: Stage) -> None:
     written = on_terminal([PROGRAM, "watch"], plan.ws.root, b"q", drawn=b"Do job")
     assert "\x1b[?1049l" in written

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -41,6 +42,7 @@ def for_a_peer(planned: PlannedChild) -> PlannedChild:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(children(0).map(for_a_peer), lines_of_text(), lines_of_text(), ORIGINS, extras())
 def test_it_is_written_as_the_model_of_its_type_writes_it(

@@ -277,6 +277,7 @@ def test_a_plan_in_other_words_is_the_same_plan_and_a_corrupted_one_is_refused(
     refused(json.dumps({"subtasks": entries}))
 
 
+@pytest.mark.slow
 def test_a_large_plan_in_other_words_is_read_in_linear_time() -> None:
     import time
 

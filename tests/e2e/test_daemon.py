@@ -203,6 +203,7 @@ def test_commands_work_while_the_daemon_is_down_and_while_it_runs(found: Found) 
     company.at_rest()
 
 
+@pytest.mark.slow
 def test_what_the_commands_show_agrees_with_the_files_and_the_database(found: Found) -> None:
     plan = {
         "x": {"agent": "beta", "description": "X"},

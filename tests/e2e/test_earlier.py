@@ -46,6 +46,7 @@ def said(agent: Agent, *words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_it_opens_goes_on_and_undoes(company: Company) -> None:
     alpha, beta = company["alpha"], company["beta"]
     assert {item["kind"] for item in alpha.json("inbox")} >= {"question", "circuit", "approval", "hold", "rejected"}
@@ -72,6 +73,7 @@ def test_it_opens_goes_on_and_undoes(company: Company) -> None:
         assert len(agent.events("config.changed")) == 1  # of its first start, and not of the commands
 
 
+@pytest.mark.slow
 def test_its_journal_rebuilds_it(company: Company, tmp_path: Path) -> None:
     alpha = company["alpha"]
     said(alpha, "db", "rebuild", "--replace")

@@ -209,6 +209,7 @@ def actions(draw: st.DrawFn) -> Action:
     return Action(kind=kind, **fields)
 
 
+@pytest.mark.slow
 @given(st.lists(actions(), unique_by=lambda action: action.id, max_size=4).map(tuple))
 def test_what_is_written_is_read_as_the_same_actions(declared: tuple[Action, ...]) -> None:
     written = render_actions(declared)

@@ -7,6 +7,8 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.support import MAILBOXD
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,6 +24,7 @@ def call(tmp_path: Path, *words: str, **env: str) -> subprocess.CompletedProcess
     return subprocess.run(["sh", str(ENTRY), *words], env=environ, capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.slow
 def test_it_creates_the_workspace_once_and_runs_a_command_there(tmp_path: Path) -> None:
     place = tmp_path / "work space"
     settings = {"MAILBOXD_WORKSPACE": str(place), "MAILBOXD_AGENT": "analyst"}

@@ -28,6 +28,7 @@ REACHED = {
 """What some history must come to, or a green run proves nothing: how calls end, and verdicts on messages."""
 
 
+@pytest.mark.slow
 def test_every_law_holds_in_some_towns() -> None:
     for seed in range(FEW):
         run(seed)

@@ -185,6 +185,7 @@ STEPS = (
 )
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from(STEPS), max_size=14))
 def test_whatever_happens_in_between_the_next_commit_completes_the_journal(steps: list[str]) -> None:
     with TemporaryDirectory() as root:
@@ -262,6 +263,7 @@ def _write(store: Store, part: str, number: int) -> None:
                 raise _Undone
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(st.sampled_from(PARTS), min_size=1, max_size=6), max_size=8))
 def test_lines_that_were_not_read_back_are_those_of_the_database(transactions: list[list[str]]) -> None:
     with TemporaryDirectory() as root:

@@ -17,6 +17,8 @@ from tests.cli.test_inbox import loses, untold
 from tests.e2e.support import eventually
 from tests.web.serve import Browser, served
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Stage:

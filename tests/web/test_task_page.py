@@ -100,6 +100,7 @@ def test_an_error_is_said_once(stage: Stage, page: Inside) -> None:
     assert seen.count("the site answers 503 &lt;i&gt;") == 1
 
 
+@pytest.mark.slow
 def test_the_full_log_is_a_page_of_its_own_in_parts(stage: Stage, page: Inside) -> None:
     path = _asks(stage, page)
     for _ in range(60):

@@ -80,6 +80,7 @@ KINDS = ["agent_message_chunk", "tool_call", "tool_call_update", "plan", "usage_
 KEYS = ["content", "toolCallId", "kind", "title", "locations", "rawInput", "status", "entries", "cost"]
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.sampled_from(KINDS), st.dictionaries(st.sampled_from(KEYS), JSON)), max_size=5))
 def test_nothing_that_it_may_say_is_an_error(sent: list[tuple[Any, dict[str, Any]]]) -> None:
     updates = collecting()
