@@ -84,7 +84,7 @@ def test_a_job_goes_to_a_host_that_serves_the_pool_and_its_result_comes_back(joi
 
 
 def test_why_and_status_say_who_has_a_job_or_that_no_one_does(joined: Joined) -> None:
-    slow = {"mailbox": "true", "default": {"reply": "The outcome.", "delay": 20}}
+    slow = {"mailbox": "true", "default": {"reply": "The outcome.", "delay": 300}}
     farm = joined({"alpha": {"main": WORK}, "beta": {"rev": slow}})
     serves(farm["beta"], "rev", slots=1)
     farm.start()
