@@ -235,6 +235,18 @@ def test_only_what_was_asked_about_and_is_unknown_is_sent_again(hub: Hub, monkey
     assert way.asked == {"msg_1": 1, "msg_2": 1}
 
 
+def test_what_waits_for_the_receipt_of_a_host_that_is_revoked_is_offered_again_and_so_fails(hub: Hub) -> None:
+    joins(hub)
+    one, asking = hub.workspaces.local["main"], asking_in(hub)
+    one.spool.put("msg_1", MAIL.format("alpha.main", "beta.writer", "msg_1", "").encode())
+    one.spool.stored("msg_1")
+    asyncio.run(asking.tend())
+    assert one.spool.names(SENT) == ["msg_1"]
+    hub.here.membership.change("beta", None)
+    asyncio.run(asking.tend())
+    assert one.spool.names(NEW) == ["msg_1"]
+
+
 @pytest.mark.parametrize("has_database", [True, False])
 @pytest.mark.parametrize(("answers", "asked"), [({}, "2"), (None, "1")])
 def test_a_host_that_has_begun_anew_is_asked_until_it_answers(

@@ -71,8 +71,8 @@ class Asking:
     jobs_given: JobsGiven
     sending: Sending
     requests: Requests
-    _sent: dict[str, tuple[Address, str]] = field(default_factory=dict)
-    """The receivers and digests of the messages without a receipt, by their ids."""
+    _sent: dict[str, tuple[Address, str, str]] = field(default_factory=dict)
+    """The messages without a receipt by their ids: receiver, digest, and the key of the receiver's host."""
     _runs: dict[str, tuple[str, float]] = field(default_factory=dict)
     """The run of each host that was asked what it took, and when."""
 
@@ -103,13 +103,14 @@ class Asking:
             _log.debug("asked again: %s: %s", host, error)
 
     def _receiver(self, one: Local, message_id: str) -> Address | None:
-        if message_id not in self._sent:
+        known = self._sent.get(message_id)
+        if known is None or str(self.here.keys(known[0].host)) != known[2]:  # a host may be revoked at any time
             raw = one.spool.message(message_id) or b""
             to = self.sending.receiver(one, raw)
             if to is None:
                 one.spool.again(message_id)  # it can be sent no more: that is found when it is sent
                 return None
-            self._sent[message_id] = to, digest(raw)
+            self._sent[message_id] = to, digest(raw), str(self.here.keys(to.host))
         return self._sent[message_id][0]
 
     # mail without a receipt
