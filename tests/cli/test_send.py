@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import stat
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,10 @@ from mailboxd.core.outcomes import Failed, Permanence, Unknown
 from mailboxd.core.vocabulary import is_id
 from mailboxd.engine.sending import Draft, compose
 from mailboxd.errors import MessageError
+from mailboxd.host import wakeup
+from mailboxd.host.system import system
 from mailboxd.hub.files.membership import Membership
-from mailboxd.hub.files.view import PEERS, HubInfo, PeerInfo, PoolInfo
+from mailboxd.hub.files.view import HEARD, PEERS, Heard, HubInfo, PeerInfo, PoolInfo
 from mailboxd.ids import readable
 from mailboxd.protocol.messages import ReplyMessage, TaskMessage, parse_message
 from mailboxd.protocol.plan import parse_plan
@@ -26,6 +30,7 @@ from mailboxd.protocol.taskmd import parse_task_file
 from tests.cli.stage import NOW, Stage, make
 from tests.e2e.support import Company
 
+Joins = Callable[[HubInfo | None], None]
 QUESTION = "---\ntype: question\n---\n\nWhich figures?\n"
 PLAN = "subtasks:\n  a: {agent: beta, description: Extract}\n  b: {agent: self, description: Write, depends_on: [a]}\n"
 
@@ -515,13 +520,23 @@ def test_an_agent_is_not_sent_to_review_its_own_work(stage: Stage) -> None:
     assert (code, "alpha does not review its own work; name another reviewer" in said) == (2, True)
 
 
-def joins(info: HubInfo | None) -> None:
-    """This host is one of a hub, whose process has written what it knows."""
-    state = Membership.of(os.environ).state
-    with state.writing() as folder:
-        state.write(folder, "hub.yaml", b"")
-        if info is not None:
-            state.write(folder, PEERS, info.to_bytes())
+@pytest.fixture
+def joins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Joins]:
+    """This host is one of a hub, whose process runs and has written what it knows."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as hub_process:
+
+        def join(info: HubInfo | None) -> None:
+            state = Membership.of(os.environ).state
+            with state.writing() as folder:
+                state.write(folder, "hub.yaml", b"")
+                state.write(folder, HEARD, Heard().to_bytes())
+                if info is not None:
+                    state.write(folder, PEERS, info.to_bytes())
+            with system.socket_address(state.folder / wakeup.NAME) as address:
+                hub_process.bind(address)
+
+        yield join
 
 
 FAR = HubInfo(
@@ -541,16 +556,14 @@ CAN_BE_ASKED = ["Critic", "self", "alpha", "pool:reviewer", "Beta.writer", "gamm
 """`gamma` has not said yet whom it has."""
 
 
-@pytest.mark.usefixtures("unjoined")
 @pytest.mark.parametrize("agent", CAN_BE_ASKED)
-def test_a_plan_with_an_agent_that_can_be_asked_is_sent(stage: Stage, agent: str) -> None:
+def test_a_plan_with_an_agent_that_can_be_asked_is_sent(stage: Stage, joins: Joins, agent: str) -> None:
     plan = f"subtasks:\n  a: {{agent: ['{agent}'], description: Write}}\n"
     knows(stage, ["critic"])
     joins(FAR)
     assert stage.run("send", "--title", "T", "--plan", "-", text=plan).exit_code == 0
 
 
-@pytest.mark.usefixtures("unjoined")
 @pytest.mark.parametrize(
     ("agent", "said"),
     [
@@ -561,7 +574,9 @@ def test_a_plan_with_an_agent_that_can_be_asked_is_sent(stage: Stage, agent: str
         ("delta.writer", "there is no agent delta.writer"),
     ],
 )
-def test_an_agent_elsewhere_that_cannot_be_asked_is_refused_before(stage: Stage, agent: str, said: str) -> None:
+def test_an_agent_elsewhere_that_cannot_be_asked_is_refused_before(
+    stage: Stage, joins: Joins, agent: str, said: str
+) -> None:
     plan = f"subtasks:\n  a: {{agent: ['{agent}'], description: Write}}\n"
     knows(stage, ["critic"])
     joins(FAR)
@@ -570,9 +585,8 @@ def test_an_agent_elsewhere_that_cannot_be_asked_is_refused_before(stage: Stage,
     assert list(stage.ws.inbox.iterdir()) == []
 
 
-@pytest.mark.usefixtures("unjoined")
 @pytest.mark.parametrize("to", ["beta.writer", "pool:reviewer"])
-def test_a_task_for_an_agent_elsewhere_is_one_here_that_is_given_on(stage: Stage, to: str) -> None:
+def test_a_task_for_an_agent_elsewhere_is_one_here_that_is_given_on(stage: Stage, joins: Joins, to: str) -> None:
     knows(stage, ["critic"])
     joins(FAR)
     done = stage.run("send", "--to", to, "--title", "Line", "--criterion", "It rhymes", "--context", "For Ann", "Write")
@@ -587,7 +601,6 @@ def test_a_task_for_an_agent_elsewhere_is_one_here_that_is_given_on(stage: Stage
     assert (child.instructions, child.acceptance_criteria, child.context) == ("Write", ("It rhymes",), "For Ann")
 
 
-@pytest.mark.usefixtures("unjoined")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -597,7 +610,9 @@ def test_a_task_for_an_agent_elsewhere_is_one_here_that_is_given_on(stage: Stage
         (("send", "--to", "beta.writer", "--title", "T", "--plan", "-"), "the plan names its agents itself"),
     ],
 )
-def test_what_cannot_be_given_to_an_agent_elsewhere_is_refused(stage: Stage, words: list[str], said: str) -> None:
+def test_what_cannot_be_given_to_an_agent_elsewhere_is_refused(
+    stage: Stage, joins: Joins, words: list[str], said: str
+) -> None:
     knows(stage, ["critic"])
     joins(FAR)
     done = stage.run(*words, text="subtasks:\n  a: {agent: self, description: Write}\n")
@@ -605,8 +620,7 @@ def test_what_cannot_be_given_to_an_agent_elsewhere_is_refused(stage: Stage, wor
     assert list(stage.ws.inbox.iterdir()) == []
 
 
-@pytest.mark.usefixtures("unjoined")
-def test_what_nobody_has_said_yet_refuses_nothing(stage: Stage) -> None:
+def test_what_nobody_has_said_yet_refuses_nothing(stage: Stage, joins: Joins) -> None:
     plan = "subtasks:\n  a: {agent: [nobody, beta.writer], description: Write}\n"
     assert stage.run("send", "--title", "T", "--plan", "-", text=plan).exit_code == 0, "OpenClaw was never asked"
     knows(stage, None)

@@ -245,9 +245,9 @@ class HubView:
         info = self.info
         pool = info.pools.get(role) if info is not None else None
         if info is None or pool is None:
-            if info is None or self._may_be_more(info):
+            if self.is_member and (info is None or self._may_be_more(info)):
                 return f"no host is known yet to serve {POOL}{role}; {self.trouble or 'the others are being asked'}"
-            known = ", ".join(f"{POOL}{name}" for name in sorted(info.pools))
+            known = ", ".join(f"{POOL}{name}" for name in sorted(info.pools)) if info is not None else ""
             return f"no host of the hub serves {POOL}{role}" + (f"; there is {known}" if known else "")
         return None if pool.permitted else f"hub.yaml of {info.host} does not let its agents give work to {POOL}{role}"
 
