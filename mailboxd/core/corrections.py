@@ -1,4 +1,4 @@
-"""Asking again: an answer without one single meaning is asked for once more, in the session that gave it.
+"""Tracking again: an answer without one single meaning is asked for once more, in the session that gave it.
 
 That costs no attempt. The order carries its `Correction`, and so does the end of its turn, so nothing else has to be
 remembered: a correcting turn that is lost, repeated or late is judged as any other.

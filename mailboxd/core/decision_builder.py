@@ -56,7 +56,7 @@ class DecisionBuilder:
 
     @property
     def live(self) -> Attempt:
-        """The running attempt. Asking when there is none is a bug."""
+        """The running attempt. Tracking when there is none is a bug."""
         if self.attempt is None or self.attempt.status is not AttemptStatus.RUNNING:
             raise AssertionError(f"{self.task.local_id}: no live attempt")
         return self.attempt

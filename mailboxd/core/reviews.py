@@ -35,7 +35,7 @@ from mailboxd.errors import Refused
 _WANTED = "a verdict (`approved`, `changes_requested` or `blocked`) with its findings"
 
 
-# Asking
+# Tracking
 
 
 def ask_reviewers(builder: DecisionBuilder, gate: Gate) -> None:

@@ -152,7 +152,7 @@ def _replace_spec(builder: DecisionBuilder, note: str, spec: Spec) -> None:
     builder.amend(note, spec=spec, planned_actions=spec.planned_actions, findings="")
 
 
-# Asking
+# Tracking
 
 
 def ask_again(builder: DecisionBuilder) -> None:

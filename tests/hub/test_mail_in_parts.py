@@ -15,10 +15,10 @@ from nats.js.errors import APIError
 from mailboxd.clock import ManualClock
 from mailboxd.hub.files.membership import Membership
 from mailboxd.hub.files.spool import NEW, SENT, Forgotten, Spool
-from mailboxd.hub.process.asking import Asking, Question
 from mailboxd.hub.process.here import ThisHost
 from mailboxd.hub.process.hub import Hub
 from mailboxd.hub.process.receiving import DIGEST, ID
+from mailboxd.hub.process.tracking import Question, Tracking
 from mailboxd.hub.process.under_way import UnderWay
 from mailboxd.hub.process.workspaces import Local
 from mailboxd.hub.wire.mail import GRACE, LONGEST, Known
@@ -193,14 +193,14 @@ def test_what_is_here_is_answered_and_its_receipt_is_owed_again(hub: Hub, monkey
     asyncio.run(arriving.come("msg_1"))
     one, wanted = hub.workspaces.local["main"], {"msg_1": "digest", "msg_2": "digest", "../x": "digest"}
     hub.receipts.owed.clear()
-    found = hub.asking._answers(one, "beta", wanted, receipts=True)
+    found = hub.tracking._answers(one, "beta", wanted, receipts=True)
     assert found == {"msg_1": Known.INBOX, "msg_2": Known.UNKNOWN}
     assert set(hub.receipts.owed) == {("main", "msg_1")}
     one.ws.inbox.rename(one.ws.inbox.with_name("away"))
-    assert hub.asking._answers(one, "beta", wanted, receipts=True) == {}, "what cannot be read is not unknown"
+    assert hub.tracking._answers(one, "beta", wanted, receipts=True) == {}, "what cannot be read is not unknown"
 
 
-class Answered(Asking):
+class Answered(Tracking):
     """The other host answers so."""
 
     answers: Mapping[str, Any] | None = {}
@@ -209,7 +209,7 @@ class Answered(Asking):
         return self.answers
 
 
-def asking_in(hub: Hub) -> Answered:
+def tracking_in(hub: Hub) -> Answered:
     parts = (hub.receipts, hub.presence, hub.jobs_given, hub.sending, hub.requests)
     return Answered(hub.here, hub.workspaces, hub.under_way, *parts)
 
@@ -217,7 +217,7 @@ def asking_in(hub: Hub) -> Answered:
 def test_only_what_was_asked_about_and_is_unknown_is_sent_again(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     joins(hub)
     one, way = hub.workspaces.local["main"], hub.under_way
-    asking = asking_in(hub)
+    tracking = tracking_in(hub)
     for name in ("msg_1", "msg_2", "msg_3", "msg_4"):
         one.spool.put(name, MAIL.format("alpha.main", "beta.writer", name, "").encode())
         one.spool.stored(name)
@@ -229,21 +229,21 @@ def test_only_what_was_asked_about_and_is_unknown_is_sent_again(hub: Hub, monkey
     async def held(*_: Any) -> int:
         return 0
 
-    monkeypatch.setattr(Asking, "_held", held)
-    asyncio.run(asking.tend())
+    monkeypatch.setattr(Tracking, "_held", held)
+    asyncio.run(tracking.tend())
     assert (one.spool.names(NEW), one.spool.names(SENT)) == (["msg_3"], ["msg_1", "msg_2", "msg_4"])
     assert way.asked == {"msg_1": 1, "msg_2": 1}
 
 
 def test_what_waits_for_the_receipt_of_a_host_that_is_revoked_is_offered_again_and_so_fails(hub: Hub) -> None:
     joins(hub)
-    one, asking = hub.workspaces.local["main"], asking_in(hub)
+    one, tracking = hub.workspaces.local["main"], tracking_in(hub)
     one.spool.put("msg_1", MAIL.format("alpha.main", "beta.writer", "msg_1", "").encode())
     one.spool.stored("msg_1")
-    asyncio.run(asking.tend())
+    asyncio.run(tracking.tend())
     assert one.spool.names(SENT) == ["msg_1"]
     hub.here.membership.change("beta", None)
-    asyncio.run(asking.tend())
+    asyncio.run(tracking.tend())
     assert one.spool.names(NEW) == ["msg_1"]
 
 
@@ -253,15 +253,15 @@ def test_a_host_that_has_begun_anew_is_asked_until_it_answers(
     hub: Hub, monkeypatch: pytest.MonkeyPatch, has_database: bool, answers: Mapping[str, Any] | None, asked: str
 ) -> None:
     joins(hub)
-    asking, rows = asking_in(hub), [{"message_id": "msg_1", "sha256": "", "receiver": "beta.writer", "path": ""}]
+    tracking, rows = tracking_in(hub), [{"message_id": "msg_1", "sha256": "", "receiver": "beta.writer", "path": ""}]
     if not has_database:
         hub.workspaces.local["main"].ws.database.unlink()
     monkeypatch.setattr(Report, "said_to_host", lambda *_: rows)
     for run, said in (("1", {}), ("2", answers)):
         hub.presence.hosts["beta"] = HostSigns(card=Card(host="beta", at="", run=run))
         monkeypatch.setattr(Answered, "answers", said)
-        asyncio.run(asking.tend())
-    assert asking._runs["beta"][0] == (asked if has_database else "2")
+        asyncio.run(tracking.tend())
+    assert tracking._runs["beta"][0] == (asked if has_database else "2")
 
 
 def test_what_was_forgotten_waits_in_the_spool_until_the_daemon_has_recorded_it(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def _lines(value: object) -> list[str]:
     return [text_at({"line": item}, "line") for item in value] if isinstance(value, list) else []
 
 
-# Asking about an interrupted turn
+# Tracking about an interrupted turn
 
 QUESTION = """\
 Your last turn in this session was interrupted, and its outcome is unknown. What happened?

@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from mailboxd.hub.files.membership import HostKeys, Membership
-from mailboxd.hub.process.asking import Asking
 from mailboxd.hub.process.attachments import Attachments
 from mailboxd.hub.process.commands import Commands
 from mailboxd.hub.process.founding import Founding
@@ -28,6 +27,7 @@ from mailboxd.hub.process.receiving import Receiving
 from mailboxd.hub.process.reporting import Reporting
 from mailboxd.hub.process.requests import Requests
 from mailboxd.hub.process.sending import Sending
+from mailboxd.hub.process.tracking import Tracking
 from mailboxd.hub.process.under_way import UnderWay
 from mailboxd.hub.process.workspaces import Workspaces
 
@@ -47,7 +47,7 @@ class Hub:
     receiving: Receiving = field(init=False)
     jobs_held: JobsHeld = field(init=False)
     sending: Sending = field(init=False)
-    asking: Asking = field(init=False)
+    tracking: Tracking = field(init=False)
     founding: Founding = field(init=False)
     telling: Telling = field(init=False)
     reporting: Reporting = field(init=False)
@@ -66,7 +66,7 @@ class Hub:
         self.receiving = Receiving(*mail, self.jobs_given)
         self.jobs_held = JobsHeld(here, workspaces, self.receiving, self.jobs_given, tables)
         self.sending = Sending(*mail, self.jobs_given, self.jobs_held)
-        self.asking = Asking(
+        self.tracking = Tracking(
             here, workspaces, self.under_way, self.receipts, self.presence, self.jobs_given, self.sending, self.requests
         )
         self.founding = Founding(here, self.presence)

@@ -244,7 +244,7 @@ async def _carry(hub: Hub) -> None:
     await prepare()
     await asyncio.gather(
         every(_LOOK, publish_new, hub.here.woken),
-        every(_RESENDING, hub.asking.tend),
+        every(_RESENDING, hub.tracking.tend),
         every(_RESENDING, hub.jobs_given.tend),
         every(_LOOK, hub.jobs_held.take, hub.jobs_held.freed),
         every(RENEWAL, hub.jobs_held.renew),

@@ -60,7 +60,7 @@ class Question:
 
 
 @dataclass(slots=True)
-class Asking:
+class Tracking:
     """The questions about messages of one hub process."""
 
     here: ThisHost
