@@ -43,8 +43,8 @@ def _process(found: HubFacts) -> Iterator[CheckResult]:
         text = f"another process asked to run as {found.host}: at {one_line(where)}, last at {at}; it was refused"
         yield warning("hub-copy", text, "mailboxd hub leave  # there")
     for host, at in sorted(found.again.items()):
-        text = f"another host asked at {at} to be let in with the token of {host}; it was refused"
-        yield warning("hub-token", text, f"mailboxd hub revoke {host}  # if that was not yours")
+        text = f"a second host asked at {at} to be let in with the token that let {host} in; the second was refused"
+        yield warning("hub-token", text, f"mailboxd hub revoke {host}  # only if the first was the wrong one")
     if not found.send and not found.accept:
         text = f"{found.host} neither gives work to agents of other hosts nor takes any from them"
         yield note("hub-nobody", text, edit(found.settings, "send and accept"))

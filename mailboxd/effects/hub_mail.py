@@ -199,9 +199,9 @@ class HubMail:
         return {holder.attempt: holder.host for holder in found}
 
     def trouble(self, now: str) -> str:
-        """Why waiting mail cannot be delivered now; empty if it can be, or if none waits."""
+        """Why mail cannot be delivered now; empty if it can be. If none waits, only that none could come."""
         if not self._waiting:
-            return ""
+            return self.view.absence
         agents = sorted({order.agent for order in self._waiting.values()})
         hosts = sorted({address.host for agent in agents if (address := self.view.address(agent))})
         told = [*(self.view.silence(host, now) for host in hosts), *map(self.view.untaken, agents)]
@@ -211,6 +211,8 @@ class HubMail:
 def _outcome(order: Order, receipt: Receipt) -> Outcome:
     """A refusal is final: the receiver would refuse every repetition."""
     if receipt.refused:
-        problem = f"the host {receipt.sender} refused it: {first_line(receipt.refused)}"
+        is_own = receipt.sender == receipt.to
+        said = first_line(receipt.refused)
+        problem = f"it cannot be sent: {said}" if is_own else f"the host {receipt.sender} refused it: {said}"
         return Failed(problem, Permanence.PERMANENT, started=False)
     return Succeeded(_ACK.format(order.task or "none", as_id(order.agent)))

@@ -570,7 +570,7 @@ def _failed(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
     if (unknown := _UNKNOWN_AGENT.search(error)) is not None:
         name, known = unknown[1], ", ".join(snapshot.agents)
         has = f", which has {known}" if known else ""
-        add = f"add it (`{snapshot.openclaw} agents add {name}`) or name another in .mailboxd/config.yaml or task.md"
+        add = f"add it (`{snapshot.openclaw} agents add {name}`) or name another in the configuration or task.md"
         text, hint = f"has failed: OpenClaw has no agent {name}{has}", f"mailboxd doctor  # first {add}, then {again}"
         return Cause(task.local_id, "ended", text, hint=hint)
     command, mend = next(

@@ -209,6 +209,7 @@ def test_a_question_that_its_host_did_not_sign_is_not_answered(joined: Joined) -
     allow(farm["beta"], show="['*']")
     for name in ("alpha", "beta"):
         farm[name].start_hub()
+    farm["gamma"].let_in()
     eventually(lambda: farm["beta"].is_connected_with("alpha"), 30, farm.last_words)
 
     async def does(spy: Spy) -> None:

@@ -109,6 +109,7 @@ def test_what_the_server_acknowledged_outlives_a_power_cut_only_if_it_syncs_alwa
     try:
         farm["alpha"].start_hub()  # it creates the streams
         eventually(lambda: not alpha.status()["trouble"], 30, farm.last_words)
+        farm["beta"].let_in()
         alpha.kill_hub()
         server.kill()
         disk = on_disk(server.folder / "store")

@@ -136,6 +136,8 @@ def _invite(session: Session, host: str, pools: tuple[str, ...], hours: int) -> 
     settings = membership.settings()
     if not is_host(host):
         raise click.UsageError("a host's name is 1 to 63 of a-z 0-9 -, neither first nor last a hyphen")
+    if host == settings.host:
+        raise click.UsageError(f"{host} is this host; give the other one a name of its own")
     if host in membership.members(settings.founder).hosts:
         raise Refused("host-exists", f"the hub has a host {host}", f"Run `mailboxd hub revoke {host}` first.")
     secret, until = PrivateKey.new(), plus(session.clock.now(), hours * 3_600)
@@ -166,6 +168,7 @@ def _join(session: Session, service: bool, **allowed: tuple[str, ...]) -> None:
     `mailboxd hub run` here asks until it does.
     """
     import asyncio
+    import logging
 
     from mailboxd.cli.operator_actions import read_text
     from mailboxd.errors import Refused
@@ -176,15 +179,16 @@ def _join(session: Session, service: bool, **allowed: tuple[str, ...]) -> None:
     is_typed = sys.stdin.isatty()
     token = click.prompt("token", hide_input=True) if is_typed else read_text("-", MOST_TOKEN)
     invitation = Invitation.parse(token)
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # it warns of each TLS connection that ends
     settings = membership.join(invitation, allowed)
     try:
         why = asyncio.run(ask_in(membership, invitation))
     except Refused:
         membership.leave()
         raise
+    where = f"{settings.host} in the hub at {', '.join(settings.servers)}"
     lines = [
-        f"this host is {settings.host} in the hub at {', '.join(settings.servers)}",
-        *([f"it is not let in yet: {why}"] if why else []),
+        f"this host is not let in yet as {where}: {why}" if why else f"this host is {where}",
         f"whom it gives work to and takes it from: {membership.folder / 'hub.yaml'}",
         *(_installed(service) or ["now run the hub process: mailboxd hub run"]),
     ]
@@ -269,13 +273,20 @@ def _revoke(session: Session, host: str, export: Path | None) -> None:
 
 @hub_command.verb("leave", "hub leave", operator=True, extra="signing")
 def _leave(session: Session) -> None:
-    """Leave the hub: removes this host's key and settings. Mail that is under way stays in the spools."""
+    """Leave the hub: removes this host's key and settings. Mail that is under way stays in the spools.
+
+    Its hub process ends by itself within seconds. The founder still lists the host until `mailboxd hub revoke` there;
+    to come back, it needs a new token.
+    """
     from mailboxd.setup.hub_service import HubServices
 
     membership = _membership()
     membership.settings()
+    host = membership.settings().host
     gone = [*HubServices(os.environ).uninstall(), *membership.leave()]
-    session.answer({"removed": [str(path) for path in gone]}, "\n".join(f"removed {path}" for path in gone))
+    lines = [f"removed {path}" for path in gone]
+    lines.append(f"on the host that founded the hub: mailboxd hub revoke {host}")
+    session.answer({"removed": [str(path) for path in gone]}, "\n".join(lines))
 
 
 @hub_command.verb("status", "hub status", "hub status --json", exits={EXIT_NO: "nothing can be sent or received"})

@@ -269,6 +269,11 @@ class HubView:
         return heard.trouble or heard.full if heard is not None and self.poke() else NOT_RUNNING
 
     @property
+    def absence(self) -> str:
+        """That no hub process runs, so that no mail comes; empty if one does, or if there is no hub."""
+        return NOT_RUNNING if self.is_member and not self.poke() else ""
+
+    @property
     def is_full(self) -> bool:
         """Whether the server takes no mail from this host."""
         return (heard := self._heard()) is not None and bool(heard.full)
@@ -290,6 +295,8 @@ class HubView:
             return f"no host has taken it yet; {agent} is served by {', '.join(hosts) or 'none'}"
         if heard_of is not None and address.host in heard_of.older:
             return f"mail for {address} waits: {older(address.host)}"
+        if why := self.unwell(agent):
+            return f"mail for {address} waits: {why}"
         seen = self._seen(address.host)
         at = moment(seen, seen) if seen else ""
         heard = (

@@ -51,13 +51,21 @@ class Reporting:
 
     def look_around(self) -> None:
         """Read the settings and find the workspaces again, and tell the daemons; stop if this host left the hub."""
-        if not self.here.membership.exists():
+        if not self.here.membership.exists() or self._has_joined_again():
             self.here.stopping.set()
             return
         with logged("read its settings"):
             self.here.settings = self.here.membership.settings()
         self.workspaces.find()
         self.tell_daemons()
+
+    def _has_joined_again(self) -> bool:
+        """Whether this host has another key now: it left the hub while this process ran, and joined again."""
+        with logged("read its key"):
+            if self.here.membership.key() != self.here.key:
+                _log.warning("this host has joined again: start the hub process again: mailboxd hub run")
+                return True
+        return False
 
     def tell_daemons(self) -> None:
         """Write what the daemons need to know, if it is news; nothing once this host has left the hub."""

@@ -123,7 +123,7 @@ class Sending:
             to = Address(host, (message.to or "").lower())
         key = None if to is None else self.here.keys(to.host)
         if to is None or key is None:
-            raise Refusal(f"{message.to} is on no host of the hub")
+            raise Refusal(f"{message.to} is on no host of the hub: it was revoked, or never joined")
         if named and one.spool.pin(message.message_id or "", str(key)) != str(key):
             raise Refusal(
                 f"the host {to.host} was invited again after this was first sent: another one has its name now"
@@ -144,5 +144,8 @@ class Sending:
         except MessageError as error:
             raise Refusal(str(error)) from error
         if Address.parse(message.from_) != Address(self.here.settings.host, one.agent.lower()):
-            raise Refusal(f"it claims to be from {message.from_}, but is in the spool of {one.agent}")
+            own = self.here.settings.host
+            raise Refusal(
+                f"it is from {message.from_}, and this host, now {own}, was not in the hub or had another name"
+            )
         return message
