@@ -124,7 +124,8 @@ def _unknown_files(ws: Workspace, store: Store, since: float, judged: Collection
             else:
                 is_known = (
                     parsed.sha256 in judged
-                    or store.messages.first_arrival(parsed.message.message_id, parsed.sha256) is not None
+                    or store.messages.first_arrival(parsed.message.message_id, parsed.sha256, parsed.message.from_)
+                    is not None
                 )
             if not is_known:
                 yield _Found(path, raw or b"", parsed, written)

@@ -364,7 +364,7 @@ class Intake:
     def _interpret(
         self, message: AnyMessage, sha256: str, proof: Proof, written_ns: int | None
     ) -> tuple[str, str | None]:
-        earlier = self._store.messages.first_arrival(message.message_id, sha256)
+        earlier = self._store.messages.first_arrival(message.message_id, sha256, message.from_)
         if earlier is not None and not self._repeats_again(message, sha256, written_ns):
             if earlier.sha256 != sha256:
                 raise Refused("id-conflict", f"message {message.message_id} was received before with other content")

@@ -43,7 +43,7 @@ def taken(ws: Workspace, config: Config, clock: Clock, name: str, raw: bytes) ->
         parsed = intake.parse(file)
         if isinstance(parsed, MessageError):
             raise parsed
-        earlier = store.messages.first_arrival(parsed.message.message_id, parsed.sha256)
+        earlier = store.messages.first_arrival(parsed.message.message_id, parsed.sha256, parsed.message.from_)
         before = store.last_event()
         with engine.batch():
             verdict = intake.receive(file, parsed)

@@ -130,13 +130,18 @@ class Messages:
         row = self._db.execute("SELECT raw FROM bodies WHERE message = ?", (message,)).fetchone()
         return None if row is None else row[0]
 
-    def first_arrival(self, message_id: str | None, sha256: str) -> FirstArrival | None:
-        """An earlier copy of the message, by its id, or by its bytes if it has none. Rejected messages do not count."""
-        where = "message_id IS NULL AND sha256 = ?" if message_id is None else "message_id = ?"
+    def first_arrival(self, message_id: str | None, sha256: str, sender: str = "") -> FirstArrival | None:
+        """An earlier copy of the message, by its id, or by its bytes if it has none. Rejected messages do not count.
+
+        `sender`: whom it names. Of an agent of another host only what came from that host counts: any host may know
+        the ids of the others, and send something else under them.
+        """
+        where = "message_id IS NULL AND sha256 = ?1" if message_id is None else "message_id = ?1"
+        host, dot, _ = sender.lower().partition(".")
         row = self._db.execute(
             f"SELECT task, sha256, name, at FROM messages WHERE {where} AND direction = 'in' AND verdict <> 'rejected'"
-            " LIMIT 1",
-            (sha256 if message_id is None else message_id,),
+            " AND substr(lower(sender), 1, length(?2)) = ?2 LIMIT 1",
+            (sha256 if message_id is None else message_id, host + dot if message_id and dot else ""),
         ).fetchone()
         return None if row is None else FirstArrival(*row)
 

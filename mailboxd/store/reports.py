@@ -397,15 +397,19 @@ class Report:
             return None
         return rows[0] | {"reason": json.loads(rows[0]["reason"] or "null")}
 
-    def committed(self, message_ids: Iterable[str]) -> dict[str, str]:
-        """The digests of those of these messages that were received, by their ids.
+    def committed(self, host: str, message_ids: Iterable[str]) -> dict[str, str]:
+        """The digests of those of these messages that were received from a host, by their ids.
+
+        Another host may have sent something else under them.
 
         A rejected one counts only if nothing else came under its id.
         """
         rows = self.db.execute(
-            "SELECT message_id, sha256 FROM messages WHERE message_id IN (SELECT value FROM json_each(?))"
-            " AND direction = 'in' AND sha256 IS NOT NULL ORDER BY verdict <> 'rejected', id DESC",
-            (json.dumps(list(message_ids)),),
+            "SELECT message_id, sha256 FROM messages WHERE message_id IN (SELECT value FROM json_each(?1))"
+            " AND direction = 'in' AND sha256 IS NOT NULL"
+            " AND (sender IS NULL OR substr(lower(sender), 1, length(?2)) = ?2)"
+            " ORDER BY verdict <> 'rejected', id DESC",
+            (json.dumps(list(message_ids)), f"{host}."),
         )
         return dict(rows.fetchall())
 
@@ -414,13 +418,13 @@ class Report:
         found = self.db.execute("SELECT executor FROM attempts WHERE id = ?", (attempt,)).fetchone()
         return "" if found is None else str(found[0])
 
-    def has_ended(self, message_id: str) -> bool:
-        """Whether the work that this message brought is over, and nothing that it ordered is left to do."""
+    def has_ended(self, host: str, message_id: str) -> bool:
+        """Whether the work that this message of a host brought is over, and nothing that it ordered is left to do."""
         rows = self.db.execute(
-            "SELECT 1 FROM messages m JOIN tasks t ON t.id = m.task WHERE m.message_id = ? AND m.direction = 'in'"
-            " AND t.phase IN (SELECT value FROM json_each(?))"
+            "SELECT 1 FROM messages m JOIN tasks t ON t.id = m.task WHERE m.message_id = ?1 AND m.direction = 'in'"
+            " AND substr(lower(m.sender), 1, length(?3)) = ?3 AND t.phase IN (SELECT value FROM json_each(?2))"
             " AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.task = t.id AND o.state = 'pending')",
-            (message_id, json.dumps(sorted(TERMINAL))),
+            (message_id, json.dumps(sorted(TERMINAL)), f"{host}."),
         )
         return rows.fetchone() is not None
 

@@ -26,7 +26,8 @@ from mailboxd.hub.wire.presence import AgentCard, Card, HostSigns
 from mailboxd.hub.wire.receipts import Receipt, Stage, digest
 from mailboxd.hub.wire.sealing import seal
 from mailboxd.keys import PrivateKey, signed
-from mailboxd.store.reports import Report
+from mailboxd.store.reports import Report, opened
+from tests.cli.stage import Stage as Desk
 from tests.cli.stage import make
 from tests.hub.farm import Host
 
@@ -156,7 +157,7 @@ def test_mail_that_cannot_be_written_is_put_off_with_the_reason(hub: Hub, monkey
     inbox.with_name("away").rename(inbox)
     asyncio.run(arriving.come("msg_1"))
     assert [path.name for path in inbox.iterdir() if not path.name.startswith(".")] == ["msg_1.md"]
-    assert ("main", "msg_1") in hub.receipts.owed
+    assert ("main", "beta", "msg_1") in hub.receipts.owed
 
 
 def test_mail_whose_files_do_not_come_is_put_off_and_only_so_many_wait_for_them(
@@ -195,7 +196,7 @@ def test_what_is_here_is_answered_and_its_receipt_is_owed_again(hub: Hub, monkey
     hub.receipts.owed.clear()
     found = hub.tracking._answers(one, "beta", wanted, receipts=True)
     assert found == {"msg_1": Known.INBOX, "msg_2": Known.UNKNOWN}
-    assert set(hub.receipts.owed) == {("main", "msg_1")}
+    assert set(hub.receipts.owed) == {("main", "beta", "msg_1")}
     one.ws.inbox.rename(one.ws.inbox.with_name("away"))
     assert hub.tracking._answers(one, "beta", wanted, receipts=True) == {}, "what cannot be read is not unknown"
 
@@ -292,3 +293,24 @@ def test_a_host_that_does_not_read_its_receipts_costs_a_try_now_and_then(
 
     assert not any(asyncio.run(sends()))
     assert tries == ["mb.v2.beta.receipt.alpha", "mb.v2.gamma.receipt.alpha"]
+
+
+def test_what_another_host_sent_under_the_same_id_is_not_the_message_that_comes(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = joins(hub)
+    arriving, one = Arriving(hub, key, monkeypatch), hub.workspaces.local["main"]
+    daemon = Desk(one.ws, ManualClock(), lambda _: None)
+    foreign = MAIL.format("gamma.spy", "alpha.main", "msg_1", "").encode()
+    (one.ws.inbox / "msg_1.md").write_bytes(foreign)
+    assert asyncio.run(arriving.come("msg_1")) == [Stage.LATER], "until the daemon has read that"
+    assert daemon.receive() == "accepted"
+    asyncio.run(arriving.come("msg_1"))
+    assert [receipt.stage for receipt in arriving.told] == [Stage.LATER]
+    own = (one.ws.inbox / "msg_1.md").read_bytes()
+    assert daemon.receive() == "accepted"
+    with opened(one.ws.database) as report:
+        assert report.committed("gamma", ["msg_1"]) == {"msg_1": digest(foreign)}
+        assert report.committed("beta", ["msg_1"]) == {"msg_1": digest(own)}
+    asyncio.run(hub.receipts.send_owed())
+    assert arriving.told[-1].stage is Stage.TAKEN

@@ -270,14 +270,14 @@ class JobsHeld:
             one = self.workspaces.receiver(self.jobs[job.job].agent)
             if not self.receiving.put_in_inbox(one, job, task, raw):
                 return  # its files are under way
-            if _has_ended(one, job.job):
+            if _has_ended(one, job):
                 raise Refusal(f"{self._own_name} has done it, and its result was taken: its sender was set back")
         except (Refusal, SealError) as refusal:
             await self._say_refused(job, found, str(refusal))
             self._keep({job.job: None})
             return
         except Later:
-            return  # mail of the same id waits for its files
+            return  # mail of the same id waits for its files, or lies in the inbox
         except WorldError as error:
             _log.warning("a job of %s%s is left to others: %s", POOL, job.role, error)
             self._failing[job.role] = self.here.clock.monotonic() + _PASSED_OVER
@@ -387,10 +387,10 @@ class JobsHeld:
         }
 
 
-def _has_ended(one: Local, job: str) -> bool:
+def _has_ended(one: Local, job: JobSubject) -> bool:
     """Whether the daemon has done a job, and its result was sent and taken."""
     with suppress(UnavailableError), opened(one.ws.database) as report:
-        return report.has_ended(job)
+        return report.has_ended(job.sender, job.job)
     return False
 
 

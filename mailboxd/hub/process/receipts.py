@@ -44,32 +44,35 @@ class Receipts:
 
     here: ThisHost
     workspaces: Workspaces
-    owed: dict[tuple[str, str], Owed] = field(default_factory=dict)
-    """By agent and message id."""
+    owed: dict[tuple[str, str, str], Owed] = field(default_factory=dict)
+    """By agent, the host that sent the message, and its id: another host may use the same."""
     _full: dict[str, float] = field(default_factory=dict)
     """Hosts for which the server takes no more receipts, as they do not read them, and until when none is tried."""
 
     def owe(self, agent: str, message_id: str, host: str, sha256: str, *, is_told: bool = False) -> None:
         """Send the receipt of a message to its host once it is committed."""
-        self.owed[agent, message_id] = Owed(host, sha256, self.here.clock.monotonic(), is_told)
+        self.owed[agent, host, message_id] = Owed(host, sha256, self.here.clock.monotonic(), is_told)
 
     async def send_owed(self) -> None:
         """Send the receipts of what the daemons have committed."""
         for agent, one in list(self.workspaces.local.items()):
-            names = [message_id for owner, message_id in self.owed if owner == agent]
-            if not names:
-                continue
-            with logged(f"read what {agent} has committed"):
-                done, until = committed(one, names), self.here.clock.monotonic() - _IN_INBOX
-                waits = [name for name in names if name not in done and self.owed[agent, name].since < until]
-                due = [*done.items(), *((name, "") for name in waits if not self.owed[agent, name].is_told)]
-                for start in range(0, len(due), BATCH):
-                    batch = due[start : start + BATCH]
-                    await asyncio.gather(*(self._pay(agent, message_id, sha256) for message_id, sha256 in batch))
+            for host in {host for owner, host, _ in self.owed if owner == agent}:
+                with logged(f"read what {agent} has committed"):
+                    await self._pay_host(agent, one, host)
 
-    async def _pay(self, agent: str, message_id: str, sha256: str) -> None:
+    async def _pay_host(self, agent: str, one: Local, host: str) -> None:
+        """Raises WorldError."""
+        owed = {name: each for (owner, to, name), each in self.owed.items() if (owner, to) == (agent, host)}
+        done, until = committed(one, host, owed), self.here.clock.monotonic() - _IN_INBOX
+        waits = [name for name, each in owed.items() if name not in done and each.since < until]
+        due = [*done.items(), *((name, "") for name in waits if not owed[name].is_told)]
+        for start in range(0, len(due), BATCH):
+            batch = due[start : start + BATCH]
+            await asyncio.gather(*(self._pay((agent, host, message_id), sha256) for message_id, sha256 in batch))
+
+    async def _pay(self, key: tuple[str, str, str], sha256: str) -> None:
         """Send a receipt that is owed; without the digest of what was committed, that the message is in the inbox."""
-        owed = self.owed[agent, message_id]
+        owed, (agent, _, message_id) = self.owed[key], key
         if self._is_full(owed.host):
             return
         stage, reason = Stage.TAKEN if sha256 else Stage.ARRIVED, ""
@@ -78,7 +81,7 @@ class Receipts:
         if await self.send(self._signed(message_id, owed.sha256, owed.host, reason, stage)):
             owed.is_told = True
             if sha256:
-                self.owed.pop((agent, message_id), None)
+                self.owed.pop(key, None)
 
     def make(
         self, message_id: str, raw: bytes, to: str, reason: str, sha256: str = "", stage: Stage = Stage.REFUSED
@@ -110,8 +113,8 @@ class Receipts:
         return True
 
 
-def committed(one: Local, names: Iterable[str]) -> dict[str, str]:
-    """The digests of the messages that the daemon has committed, by their ids."""
+def committed(one: Local, host: str, names: Iterable[str]) -> dict[str, str]:
+    """The digests of the messages of a host that the daemon has committed, by their ids."""
     with suppress(UnavailableError), opened(one.ws.database) as report:
-        return report.committed(names)
+        return report.committed(host, names)
     return {}

@@ -31,7 +31,7 @@ from mailboxd.hub.wire.names import Address
 from mailboxd.hub.wire.receipts import Receipt, Stage
 from mailboxd.hub.wire.sealing import SealError
 from mailboxd.hub.wire.subjects import JobSubject, Subject
-from mailboxd.mailbox.files import directory, lstat, world_errors
+from mailboxd.mailbox.files import directory, holds, lstat, world_errors
 from mailboxd.mailbox.maildir import deliver
 from mailboxd.protocol.front_matter import canonical
 from mailboxd.protocol.messages import AnyMessage, TaskMessage, parse_message
@@ -196,7 +196,11 @@ class Receiving:
         name, sha256 = f"{message_id}.md", receipts.digest(raw)
         with world_errors(f"read {one.ws.inbox}"), directory(one.ws.root, "mailbox", "inbox") as inbox:
             in_inbox = lstat(inbox, name) is not None
-        arrival = mail.on_arrival(sha256, in_inbox=in_inbox, committed=committed(one, [message_id]).get(message_id))
+            is_another = in_inbox and not holds(inbox, name, raw)
+        if is_another:
+            raise Later(f"another message with the id {message_id} is in the inbox of {agent}")
+        known = committed(one, sender, [message_id]).get(message_id)
+        arrival = mail.on_arrival(sha256, in_inbox=in_inbox, committed=known)
         if arrival is Arrival.CONFLICT:
             raise Refusal(f"{agent} has another message with the id {message_id}")
         if arrival is Arrival.DELIVER:

@@ -230,7 +230,7 @@ class Tracking:
         try:
             with world_errors(f"read {one.ws.inbox}"), directory(one.ws.root, "mailbox", "inbox") as inbox:
                 waiting = {name for name in ids if lstat(inbox, f"{name}.md") is not None}
-            committed = self._committed(one, ids)
+            committed = self._committed(one, host, ids)
         except MailboxdError as error:
             _log.warning("%s is not told what %s knows: %s", host, one.agent, error)
             return {}
@@ -243,11 +243,11 @@ class Tracking:
                     self.receipts.owe(one.agent.lower(), name, host, wanted[name], is_told=True)
         return known
 
-    def _committed(self, one: Local, ids: Iterable[str]) -> dict[str, str]:
+    def _committed(self, one: Local, host: str, ids: Iterable[str]) -> dict[str, str]:
         """Unlike for a message that comes, a database that cannot be read is not one that knows nothing."""
         try:
             with opened(one.ws.database) as report:
-                return report.committed(ids)
+                return report.committed(host, ids)
         except UnavailableError:  # its daemon has never run
             return {}
 
