@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from mailboxd.hub.process.hub import Hub
 from mailboxd.hub.process.jobs_held import JobsHeld
 from mailboxd.hub.process.pool_tables import PoolTables
 from mailboxd.hub.process.receiving import Receiving
+from mailboxd.hub.process.refused import MOST, MOST_BYTES, MOST_BYTES_OF_ONE, Kept, RefusedMail, surplus
 from mailboxd.hub.wire.pools import Claim
 from mailboxd.hub.wire.sealing import seal
 from mailboxd.hub.wire.signed_json import signed_json
@@ -75,6 +77,34 @@ def test_without_a_hub_nats_is_loaded_by_no_other_command() -> None:
     )
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_what_one_host_sends_does_not_fill_the_disk_nor_keep_out_the_refusals_of_others(tmp_path: Path) -> None:
+    folder, junk = tmp_path / "refused", b"x" * (2 << 20)
+    mail = RefusedMail(folder)
+    mail.keep("2026-11-29T00:00:00.000Z", "msg_1", b"?", "mb.v2.beta.mail.alpha", "no such agent")
+    for number in range(300):
+        at = f"2026-11-29T00:00:00.{number:03}Z"
+        mail.keep(at, f"msg_{number}", junk if number < 20 else b"?", "mb.v2.beta.mail.gamma", "junk" * 1_000)
+        if number == 10:
+            mail = RefusedMail(folder)  # the process begins again
+        assert sum(path.stat().st_size for path in folder.iterdir()) <= MOST_BYTES_OF_ONE + 1_000
+    ids = {json.loads(path.read_text())["message_id"] for path in folder.glob("*.json")}
+    assert ids == {"msg_1", *(f"msg_{number}" for number in range(200, 300))}
+
+
+def test_of_a_message_that_is_too_large_only_the_reason_is_kept(tmp_path: Path) -> None:
+    RefusedMail(tmp_path).keep("2026-11-29T00:00:00.000Z", "m", b"x" * (9 << 20), "mb.v2.beta.mail.gamma", "junk")
+    assert [path.suffix for path in tmp_path.iterdir()] == [".json"]
+
+
+def test_many_hosts_together_keep_to_the_limit_and_those_with_the_most_lose_the_oldest() -> None:
+    kept = [Kept(str(number), f"h{number % 12}", 8 << 10) for number in range(1_100)]
+    kept += [Kept("last", "other", 1), *(Kept(f"big{number}", f"b{number}", 7 << 20) for number in range(10))]
+    left = [one for one in kept if one not in surplus(kept)]
+    assert len(left) <= MOST
+    assert sum(one.size for one in left) <= MOST_BYTES
+    assert any(one.name == "last" for one in left)
 
 
 class FailingPools(JobsHeld):

@@ -105,6 +105,35 @@ def test_anything_else_is_no_receipt(raw: bytes) -> None:
     assert Receipt.parse(raw) is None
 
 
+anything = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text()
+    | st.sampled_from(["refused", "stage", "taken"]),
+    lambda inner: (
+        st.lists(inner)
+        | st.dictionaries(st.sampled_from(["refused", "stage", "reason", "message_id"]) | st.text(), inner)
+    ),
+    max_leaves=8,
+)
+
+
+@given(anything)
+def test_no_json_breaks_the_parser_of_receipts(value: object) -> None:
+    assert Receipt.parse(json.dumps(value).encode()) is None
+    damaged = json.loads(RECEIPT.to_bytes())
+    for name in (*damaged, "refused"):
+        found = Receipt.parse(json.dumps({**damaged, name: value}).encode())
+        assert found is None or isinstance(value, str)
+
+
+@pytest.mark.parametrize("raw", [b'"refused"', b'["refused"]', b"7", b"null"])
+def test_json_that_is_no_object_is_no_receipt(raw: bytes) -> None:
+    assert Receipt.parse(raw) is None
+
+
 def test_a_receipt_settles_only_the_message_that_it_names() -> None:
     assert settles(RECEIPT, "beta", ("beta", digest(b"hello"))) == ""
     assert "other bytes" in settles(RECEIPT, "beta", ("beta", digest(b"hello!")))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import secrets
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,10 +17,11 @@ from mailboxd.core.vocabulary import is_id
 from mailboxd.errors import MessageError, WorldError
 from mailboxd.hub.client.decisions import operators_name
 from mailboxd.hub.process.attachments import Attachments
-from mailboxd.hub.process.here import MOST_REFUSED, RETRY, ThisHost
+from mailboxd.hub.process.here import RETRY, ThisHost
 from mailboxd.hub.process.jobs_given import JobsGiven
 from mailboxd.hub.process.presence import Presence
 from mailboxd.hub.process.receipts import BATCH, Receipts, committed
+from mailboxd.hub.process.refused import RefusedMail
 from mailboxd.hub.process.under_way import UnderWay
 from mailboxd.hub.process.workspaces import Local, Workspaces
 from mailboxd.hub.wire import mail, names, receipts, subjects
@@ -64,6 +63,10 @@ class Receiving:
     jobs_given: JobsGiven
     fetching: dict[tuple[str, str], asyncio.Task[None]] = field(default_factory=dict)
     """Messages whose files are being fetched, by the hosts that sent them and their ids."""
+    refused: RefusedMail = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.refused = RefusedMail(self.here.membership.folder / "refused")
 
     async def receive(self) -> None:
         """Take what the server has for this host, until it has no more consumer for it."""
@@ -300,11 +303,5 @@ class Receiving:
         """Keep what was refused, with its reason, for a person to look at."""
         self.here.counts["refused"] += 1
         _log.warning("mail was refused: %s on %s: %s", message_id[:128] or "?", subject[:200], first_line(reason))
-        folder = self.here.membership.folder / "refused"
         with suppress(OSError):
-            folder.mkdir(mode=0o700, exist_ok=True)
-            if sum(1 for _ in folder.iterdir()) < 2 * MOST_REFUSED:
-                name = f"{self.here.clock.now().replace(':', '')}-{secrets.token_hex(4)}"
-                (folder / f"{name}.md").write_bytes(raw)
-                why = {"subject": subject, "message_id": message_id, "reason": reason}
-                (folder / f"{name}.reason.json").write_text(json.dumps(why, indent=1))
+            self.refused.keep(self.here.clock.now(), message_id, raw, subject, reason)

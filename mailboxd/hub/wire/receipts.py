@@ -75,6 +75,8 @@ class Receipt:
         """None for anything else."""
         try:
             found = json.loads(raw)
+            if not isinstance(found, dict):
+                return None
             if "refused" in found:  # kept in a spool by an earlier version
                 found["reason"] = found.pop("refused")
                 found["stage"] = Stage.REFUSED if found["reason"] else Stage.TAKEN
