@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from nats.js.api import RawStreamMsg
+from nats.js.errors import APIError
 
 from mailboxd.clock import SystemClock
 from mailboxd.errors import WorldError
@@ -228,6 +229,28 @@ def test_jobs_that_wait_for_a_free_slot_are_no_trouble(alpha: Process) -> None:
     alpha.hub.workspaces.unread[Path("/ws")] = "so that it is not closed"
     alpha.tend(3 * UNTAKEN)
     assert not alpha.given.trouble
+
+
+def test_a_server_without_room_for_claims_is_named_and_ends_nothing_else(
+    alpha: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, tables = alpha.hub.here, PoolTables(alpha.hub.here)
+
+    class Full:
+        async def publish(self, *_: object, **__: object) -> None:
+            raise APIError(code=503, err_code=10077, description="maximum bytes exceeded")
+
+    monkeypatch.setattr(type(here), "js", Full())
+    assert asyncio.run(tables.write(JOB, Claim("alpha"), None)) is None
+    assert "takes no claims of jobs: maximum bytes exceeded" in here.full
+    monkeypatch.setattr(Memory, "write", lambda _, *args: tables.write(*args))
+    alpha.gives()
+    alpha.tables.at[replace(JOB, job="msg_0")] = b"?"  # it is to be closed
+    alpha.tend(UNTAKEN + 5)
+    assert "reviewer" in alpha.given.trouble
+    alpha.clock.at += 1_000
+    tables.forget_full()
+    assert not here.full, "nothing was refused for long"
 
 
 # The host that serves

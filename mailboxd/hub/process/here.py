@@ -43,8 +43,8 @@ class ThisHost:
     nc: Client = field(default_factory=Client)
     trouble: str = "the hub process is starting"
     """Why nothing can be sent or received; empty if it can."""
-    full: str = ""
-    """Why the server takes no mail from this host for any other; empty if it does."""
+    full_of: dict[str, str] = field(default_factory=dict)
+    """What the server takes no more of from this host for any other (mail, jobs, claims), and why."""
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("sent", "received", "refused", "repeats"), 0))
     foreign: dict[str, str] = field(default_factory=dict)
     """Subjects on which something came that their host did not sign, and when it came last."""
@@ -60,6 +60,11 @@ class ThisHost:
     def js(self) -> JetStreamContext:
         """The streams at the server, as far as a host may use them."""
         return streams_of(self.nc)
+
+    @property
+    def full(self) -> str:
+        """Why the server takes no mail, jobs or claims from this host; empty if it does."""
+        return next(iter(self.full_of.values()), "")
 
     @property
     def server(self) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from nats.js.errors import APIError
+
 from mailboxd.core.vocabulary import POOL
 from mailboxd.errors import MessageError, UnavailableError, WorldError
 from mailboxd.hub.files.spool import NEW, SENT
@@ -100,6 +102,7 @@ class JobsGiven:
     async def tend(self) -> None:
         """Close the jobs that are over, and offer again what the server has lost. Raises NatsError, WorldError."""
         now, own = self.here.clock.monotonic(), self._own_name
+        self.tables.forget_full()
         if now < self._looks_at and not any(self.of(one) for one in self.workspaces.spools()):
             return  # nothing is open, and what came back with an old store can wait
         self._looks_at = now + _AT_REST
@@ -139,7 +142,11 @@ class JobsGiven:
         made = pools.closing(self._own_name, claim)
         if not pools.is_closed(claim, self._own_name) and await self.tables.write(job, made, claim) is None:
             return False
-        await self.tables.remove(job)
+        try:
+            await self.tables.remove(job)
+        except APIError as error:  # one that cannot be removed holds up no other
+            _log.debug("%s is removed later: %s", job, error)
+            return False
         return True
 
     async def _offer_again(

@@ -368,7 +368,7 @@ class JobsHeld:
             return f"the host {claim.host if claim else '?'} has taken over this job of {POOL}{job.role}"
         made = await self.tables.write(subject, Claim(self._own_name, Stage.FINISHED), claim)
         if made is None:
-            return f"another host is taking over this job of {POOL}{job.role}"
+            return self.here.full or f"another host is taking over this job of {POOL}{job.role}"
         self._own[name] = made
         self._keep({name: replace(job, stage=Stage.FINISHED)})
         return ""

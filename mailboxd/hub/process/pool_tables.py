@@ -8,19 +8,24 @@ from dataclasses import dataclass, field, replace
 from nats.js.api import DiscardPolicy, RawStreamMsg, StorageType, StreamConfig
 from nats.js.errors import APIError, NotFoundError
 
-from mailboxd.hub.process.here import ThisHost
+from mailboxd.hub.process.here import ThisHost, reason_of
 from mailboxd.hub.wire.pools import RENEWAL, Claim, Silence
 from mailboxd.hub.wire.subjects import CLAIM_SUBJECTS, CLAIMS, JOB_SUBJECTS, JOBS, JobSubject
 
 _MOST_JOBS = 100_000
 _MOST_AGE = 30 * 86_400.0
 """Seconds that the server keeps a job; one that is still wanted then is offered again."""
-_CLAIM_TTL = "3600s"
-"""How long it keeps a claim. All are kept for the same time, so that no earlier one becomes the last again."""
+_CLAIM_AGE, _LARGEST_CLAIM = 3_600.0, 2_048
+"""How long, in seconds, and up to how many bytes with its headers it keeps a claim, also of a host that cheats. All are
+kept for the same time, so that no earlier one becomes the last again."""
 LOOK = RENEWAL / 2
 """Seconds between two looks at the same claim."""
 _FORGOTTEN = 60.0
 """Seconds after which a claim that nobody looked at is forgotten here."""
+_FULL = (10023, 10047, 10077)
+"""Its codes for what it has no room for."""
+_KEPT_FULL = 120.0
+"""Seconds after which a table counts as full no more if nothing was refused meanwhile."""
 _CONFLICT = 10071
 """The server's code for a claim that another one has overtaken."""
 
@@ -30,7 +35,7 @@ def streams(replicas: int) -> tuple[StreamConfig, ...]:
     jobs = StreamConfig(
         name=JOBS, subjects=[JOB_SUBJECTS], discard=DiscardPolicy.NEW, max_msgs=_MOST_JOBS, max_age=_MOST_AGE
     )
-    last = StreamConfig(name=CLAIMS, subjects=[CLAIM_SUBJECTS], max_age=_MOST_AGE)
+    last = StreamConfig(name=CLAIMS, subjects=[CLAIM_SUBJECTS], max_age=_CLAIM_AGE, max_msg_size=_LARGEST_CLAIM)
     common = {
         "max_msgs_per_subject": 1, "storage": StorageType.FILE, "num_replicas": replicas,
         "allow_direct": True, "allow_msg_ttl": True,
@@ -45,6 +50,7 @@ class PoolTables:
     here: ThisHost
     _seen: dict[JobSubject, tuple[Claim | None, Silence]] = field(default_factory=dict)
     """The last claims of jobs that others may hold, when they were looked at."""
+    _full_at: float = 0.0
 
     async def jobs(self, wanted: str) -> dict[JobSubject, set[str]]:
         """The jobs on these subjects."""
@@ -81,19 +87,28 @@ class PoolTables:
         return None
 
     async def write(self, job: JobSubject, claim: Claim, known: Claim | None) -> Claim | None:
-        """Claim a job; None if another claim was made after the known one."""
+        """Claim a job; None if another claim was made after the known one, or the server is full (`here.full`)."""
         headers = {
             "Nats-Expected-Last-Subject-Sequence": str(known.revision if known else 0),
             "Nats-Expected-Last-Subject-Sequence-Subject": job.claimed_by("*"),
-            "Nats-TTL": _CLAIM_TTL,
+            "Nats-TTL": f"{_CLAIM_AGE:.0f}s",
         }
         try:
             stored = await self.here.js.publish(job.claimed_by(claim.host), claim.to_bytes(), headers=headers)
         except APIError as error:
-            if error.err_code != _CONFLICT:
+            if error.err_code in _FULL:
+                self.here.full_of[CLAIMS] = f"{self.here.server} takes no claims of jobs: {reason_of(error)}"
+                self._full_at = self.here.clock.monotonic()
+            elif error.err_code != _CONFLICT:
                 raise
             return None
+        self.here.full_of.pop(CLAIMS, None)
         return replace(claim, revision=stored.seq)
+
+    def forget_full(self) -> None:
+        """Nothing may be left to be written once there is room again."""
+        if self.here.clock.monotonic() - self._full_at > _KEPT_FULL:
+            self.here.full_of.pop(CLAIMS, None)
 
     def is_due(self, job: JobSubject) -> bool:
         """Whether it is time for another look at the claim of a job."""

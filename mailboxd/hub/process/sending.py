@@ -50,7 +50,8 @@ class Sending:
             return
         self.under_way.due_again(self.presence.is_back)
         if not self.under_way.waiting:
-            self.here.full = ""
+            for stream in (subjects.STREAM, subjects.JOBS):
+                self.here.full_of.pop(stream, None)
         for one in self.workspaces.spools():
             with logged(f"send the mail of {one.agent}"):
                 names = [name for name in one.spool.names(NEW) if name not in self.under_way.waiting]
@@ -84,6 +85,7 @@ class Sending:
             wakeup.poke(one.ws.state)
             return
         # a new id for each copy: the server would swallow a repetition after it has lost what it stored
+        stream = subjects.JOBS if isinstance(route, JobSubject) else subjects.STREAM
         copy = f"{message_id}.{secrets.token_hex(8)}"
         headers = {"Nats-Msg-Id": copy, ID: message_id, DIGEST: digest(raw)}
         try:
@@ -92,9 +94,9 @@ class Sending:
             said = reason_of(error)
             self.under_way.wait(message_id, f"the server does not take mail for {message.to}: {said}", message.to or "")
             if "per subject" not in said:  # that limit is one of this receiver alone
-                self.here.full = f"{self.here.server} takes no mail: {said}"
+                self.here.full_of[stream] = f"{self.here.server} takes no mail: {said}"
             return
-        self.here.full = ""
+        self.here.full_of.pop(stream, None)
         one.spool.stored(message_id)
         self.attachments.send_again(message_id)
         self.under_way.sent(message_id)
