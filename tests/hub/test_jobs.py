@@ -75,7 +75,7 @@ class Memory(PoolTables):
     async def claim(self, job: JobSubject) -> Claim | None:
         return self.claimed.get(job)
 
-    async def write(self, job: JobSubject, claim: Claim, known: Claim | None) -> Claim | None:
+    async def write(self, job: JobSubject, claim: Claim, known: Claim | None, seconds: float = 3_600.0) -> Claim | None:
         last = self.claimed.get(job)
         if (last.revision if last else 0) != (known.revision if known else 0):
             return None
@@ -315,6 +315,36 @@ def test_jobs_that_are_not_for_this_host_delay_no_others(alpha: Process) -> None
     job = offered(alpha, "msg_99")
     asyncio.run(jobs.take())
     assert alpha.tables.claimed.keys() == {job}
+
+
+def test_junk_for_one_pool_delays_no_other_and_is_refused_once(alpha: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = serves(alpha)
+    here = alpha.hub.here
+    pool = here.settings.pools["reviewer"]
+    here.settings = here.settings.model_copy(update={"pools": {"reviewer": pool, "editor": pool}})
+    roles = ("reviewer", "editor")
+    here.membership.update(here.keys.members().changed("alpha", here.key.public, roles).signed(here.key))
+    junk = [JobSubject("reviewer", "beta", f"msg_{number:02}") for number in range(6)]
+    alpha.tables.at = dict.fromkeys(junk, b"junk")
+    seen: list[str] = []
+    some = JobsHeld._take_some
+
+    async def noted(self: JobsHeld, role: str, free: int) -> bool:
+        seen.append(role)
+        return await some(self, role, free)
+
+    async def sends(*_: object) -> bool:
+        return True
+
+    monkeypatch.setattr(type(alpha.hub.receipts), "send", sends)
+    monkeypatch.setattr(JobsHeld, "_take_some", noted)
+    asyncio.run(jobs.take())
+    assert seen[:3] == ["reviewer", "editor", "reviewer"]
+    assert here.counts["refused"] == len(junk)
+    alpha.clock.at += 2 * UNTAKEN
+    alpha.tables.claimed.clear()
+    asyncio.run(jobs.take())
+    assert here.counts["refused"] == len(junk), "what was refused is remembered"
 
 
 def test_a_claim_that_the_server_has_lost_is_made_again(alpha: Process) -> None:

@@ -120,7 +120,7 @@ class Tables(PoolTables):
     async def job(self, job: JobSubject) -> RawStreamMsg:
         return RawStreamMsg(data=b"?")
 
-    async def write(self, job: JobSubject, claim: Claim, known: Claim | None) -> Claim:
+    async def write(self, job: JobSubject, claim: Claim, known: Claim | None, seconds: float = 0.0) -> Claim:
         return claim
 
 

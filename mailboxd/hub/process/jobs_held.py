@@ -30,7 +30,7 @@ from mailboxd.hub.process.receiving import DIGEST, Later, Receiving
 from mailboxd.hub.process.workspaces import Local, Workspaces
 from mailboxd.hub.wire import names, pools
 from mailboxd.hub.wire.mail import Refusal
-from mailboxd.hub.wire.pools import Claim, Holding, Stage
+from mailboxd.hub.wire.pools import UNTAKEN, Claim, Holding, Stage
 from mailboxd.hub.wire.sealing import EarlierHolder, NotForHost, SealError
 from mailboxd.hub.wire.subjects import JobSubject, claims_of, jobs_of
 from mailboxd.mailbox import lock
@@ -44,6 +44,8 @@ _AT_ONCE = 16
 """Claims of others that are looked at, and oldest jobs among which hosts choose, at a time."""
 _PASSED_OVER = 60.0
 """Seconds after which a job that is not for this host is looked at again: hub.yaml may have changed."""
+_REFUSED = 600.0
+"""Seconds after which a job that was refused is looked at again: the server may have lost the receipt."""
 _SAID_AGAIN = 300.0
 """Seconds after which the receipt of a job that is held is sent again: the server may have lost it."""
 _LOST, _BUG = "lost", "a bug in mailboxd: it cannot be handled"
@@ -146,9 +148,9 @@ class JobsHeld:
     async def take(self) -> None:
         """Take jobs while there are free slots. Raises NatsError, WorldError."""
         await self._deliver_held()
-        for role in self.here.settings.pools:
-            while (free := self._free(role)) > 0 and await self._take_some(role, free):
-                pass
+        roles = list(self.here.settings.pools)
+        while roles:  # in turn: what is offered to one pool delays no other
+            roles = [role for role in roles if (free := self._free(role)) > 0 and await self._take_some(role, free)]
 
     async def _take_some(self, role: str, free: int) -> bool:
         """Take jobs that nobody holds; returns whether there may be more."""
@@ -211,7 +213,8 @@ class JobsHeld:
         except (Refusal, SealError) as refusal:
             if here.keys(job.sender) is not None:
                 await self._refuse(job, found, known, str(refusal))
-            task = None
+            self._passed_over[job] = here.clock.monotonic() + _REFUSED
+            return False
         is_own = task is not None and task.from_.lower() == f"{self._own_name}.{agent}"
         one = self.workspaces.local.get(agent)
         if task is None or is_own or one is None or not names.permits(here.settings.accept, task.from_):
@@ -237,7 +240,7 @@ class JobsHeld:
 
     async def _refuse(self, job: JobSubject, found: RawStreamMsg, known: Claim | None, why: str) -> None:
         """Refuse a job for all hosts, as the one that holds it. Raises NatsError."""
-        if await self.tables.write(job, Claim(self._own_name), known) is not None:
+        if await self.tables.write(job, Claim(self._own_name), known, seconds=UNTAKEN) is not None:
             await self._say_refused(job, found, why)
 
     async def _say_refused(self, job: JobSubject, found: RawStreamMsg, why: str) -> None:

@@ -86,12 +86,17 @@ class PoolTables:
             return Claim.parse(host, last.data or b"", last.seq or 0)
         return None
 
-    async def write(self, job: JobSubject, claim: Claim, known: Claim | None) -> Claim | None:
-        """Claim a job; None if another claim was made after the known one, or the server is full (`here.full`)."""
+    async def write(
+        self, job: JobSubject, claim: Claim, known: Claim | None, seconds: float = _CLAIM_AGE
+    ) -> Claim | None:
+        """Claim a job, for so many seconds at most.
+
+        None if another claim was made after the known one, or the server is full (`here.full`).
+        """
         headers = {
             "Nats-Expected-Last-Subject-Sequence": str(known.revision if known else 0),
             "Nats-Expected-Last-Subject-Sequence-Subject": job.claimed_by("*"),
-            "Nats-TTL": f"{_CLAIM_AGE:.0f}s",
+            "Nats-TTL": f"{seconds:.0f}s",
         }
         try:
             stored = await self.here.js.publish(job.claimed_by(claim.host), claim.to_bytes(), headers=headers)
