@@ -209,6 +209,10 @@ class HubFacts:
     refused: int = 0
     """How much mail of other hosts was refused and kept."""
     foreign: Mapping[str, str] = field(default_factory=dict)
+    flooding: Mapping[str, str] = field(default_factory=dict)
+    """Hosts that said so much that it was dropped unread, and when last."""
+    fork: str = ""
+    """How the founder's list of hosts contradicts the one here."""
     copies: Mapping[str, str] = field(default_factory=dict)
     """Where another process asked to run as this host, and when."""
     again: Mapping[str, str] = field(default_factory=dict)

@@ -86,6 +86,11 @@ def _server(found: HubFacts) -> Iterator[CheckResult]:
 
 
 def _hosts(found: HubFacts, facts: Facts) -> Iterator[CheckResult]:
+    if found.fork:
+        yield error("hub-fork", found.fork, "mailboxd hub status")
+    for host, at in sorted(found.flooding.items()):
+        text = f"the host {one_line(host)} said so much that it was dropped unread, last at {at}"
+        yield warning("hub-flood", text, f"mailboxd hub revoke {one_line(host)}  # on the host that founded the hub")
     for host, state in sorted(found.hosts.items()):
         if state.is_older:
             yield error("hub-older", older(host), "mailboxd hub status")
@@ -152,6 +157,8 @@ def probe_hub(environ: Mapping[str, str]) -> HubFacts | None:
         pool_troubles=report.pool_troubles,
         refused=sum(1 for _ in membership.folder.glob("refused/*.json")),
         foreign=report.facts.get("foreign", {}),
+        flooding=report.facts.get("flooding", {}),
+        fork=report.facts.get("fork", ""),
         copies=report.facts.get("copies", {}),
         again={host: one["refused"] for host, one in report.facts["invited"].items() if one["refused"]},
         probe=probe,

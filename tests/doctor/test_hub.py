@@ -53,6 +53,8 @@ def found(**said: Any) -> list[tuple[str, str, str]]:
         ({"probe": {**PROBE, "foreign": True}}, "hub-permissions", "error", "mailboxd hub run"),
         ({"probe": PROBE, "replicas": 3}, "hub-replicas", "warning", "mailboxd hub status"),
         ({"probe": {**PROBE, "behind": ["n2"]}}, "hub-replicas", "warning", "mailboxd hub status"),
+        ({"flooding": {"beta": NOW}}, "hub-flood", "warning", "mailboxd hub revoke beta"),
+        ({"fork": "other lists"}, "hub-fork", "error", "mailboxd hub status"),
         ({"copies": {"vm:/else": NOW}}, "hub-copy", "warning", "mailboxd hub leave"),
         ({"again": {"beta": NOW}}, "hub-token", "warning", "mailboxd hub revoke beta"),
         ({"open_routes": True}, "hub-tls", "note", "/state/hub/server/cluster.conf"),

@@ -20,6 +20,8 @@ from mailboxd.hub.process.jobs_held import JobsHeld
 from mailboxd.hub.process.pool_tables import PoolTables
 from mailboxd.hub.process.receiving import Receiving
 from mailboxd.hub.process.refused import MOST, MOST_BYTES, MOST_BYTES_OF_ONE, Kept, RefusedMail, surplus
+from mailboxd.hub.process.requests import Allowances
+from mailboxd.hub.wire.members import Members, contradiction
 from mailboxd.hub.wire.pools import Claim
 from mailboxd.hub.wire.sealing import seal
 from mailboxd.hub.wire.signed_json import signed_json
@@ -105,6 +107,32 @@ def test_many_hosts_together_keep_to_the_limit_and_those_with_the_most_lose_the_
     assert len(left) <= MOST
     assert sum(one.size for one in left) <= MOST_BYTES
     assert any(one.name == "last" for one in left)
+
+
+def test_a_host_that_floods_is_dropped_unread_and_named_and_others_are_heard(tmp_path: Path) -> None:
+    host, member = founder(tmp_path)
+    hub = Hub.of(member, host.env)
+    heard = [hub.requests.is_read("gamma", b"?") for _ in range(1_000)]
+    assert 100 <= sum(heard) < 150
+    assert hub.requests.is_read("alpha", b"?" * (8 << 20))
+    assert hub.here.flooding.keys() == {"gamma"}
+    report = HubReport(hub.reporting.status() | {"invited": {}, "show": (), "decide": ()})
+    assert any("flooding: the host gamma" in line for line in report.lines())
+
+
+def test_what_is_read_of_a_host_grows_again_and_long_requests_count_more() -> None:
+    allowances = Allowances()
+    assert [allowances.allows("a", 1 << 20, 0.0) for _ in range(7)] == [True] * 5 + [False] * 2
+    assert [allowances.allows("a", 0, 1.0) for _ in range(40)].count(True) == 35
+    assert allowances.allows("a", 0, 2.0)
+
+
+def test_a_founder_that_was_set_back_is_named_until_its_list_is_newer() -> None:
+    own, key = PrivateKey.new(), PrivateKey.new().public
+    first = Members().changed("alpha", own.public).signed(own)
+    second, other = (first.changed(host, key).signed(own) for host in ("beta", "gamma"))
+    assert [bool(contradiction(second, said)) for said in (first, second, other)] == [True, False, True]
+    assert not contradiction(second, other.changed("beta", key).signed(own))
 
 
 class FailingPools(JobsHeld):

@@ -101,6 +101,10 @@ class HubReport:
             yield f"  pool:{role}: {not_listed(facts['host'], role, facts['pools']['served'])}"
         for role, why in sorted(self.pool_troubles.items()):
             yield f"  pool:{role}: {first_line(why)}"
+        if fork := facts.get("fork"):
+            yield f"  {fork}"
+        for host, at in sorted(facts.get("flooding", {}).items()):
+            yield f"  flooding: the host {host} said so much that it was dropped unread, last at {at}"
         for where, at in sorted(facts.get("copies", {}).items()):
             yield f"  a copy of this host asked at {at} to run at {where}, and was refused"
         for why in facts.get("refused_by_server", ()):

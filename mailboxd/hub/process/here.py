@@ -48,6 +48,10 @@ class ThisHost:
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("sent", "received", "refused", "repeats"), 0))
     foreign: dict[str, str] = field(default_factory=dict)
     """Subjects on which something came that their host did not sign, and when it came last."""
+    flooding: dict[str, str] = field(default_factory=dict)
+    """Hosts that say so much that it is dropped unread, and when it was last."""
+    fork: str = ""
+    """How the founder's list of hosts contradicts the one here, which it has signed, too; empty if it does not."""
     copies: dict[str, str] = field(default_factory=dict)
     """Where another process asked to run as this host and was refused, and when it did last."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
@@ -100,6 +104,13 @@ class ThisHost:
             _log.warning("something came on %s that its host did not sign", subject[:200])
         if subject in self.foreign or len(self.foreign) < MOST_REFUSED:
             self.foreign[subject] = self.clock.now()
+
+    def note_flood(self, host: str) -> None:
+        """A host says more than is read: the server lets it publish under its own name only, so it is that one."""
+        if host not in self.flooding:
+            _log.warning("the host %s says so much that it is dropped unread", host[:64])
+        if host in self.flooding or len(self.flooding) < MOST_REFUSED:
+            self.flooding[host] = self.clock.now()
 
 
 def reason_of(error: Exception) -> str:

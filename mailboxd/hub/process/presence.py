@@ -26,7 +26,7 @@ from mailboxd.hub.process.requests import Requests
 from mailboxd.hub.process.under_way import Held
 from mailboxd.hub.process.workspaces import Local, Workspaces
 from mailboxd.hub.wire import subjects
-from mailboxd.hub.wire.members import Members
+from mailboxd.hub.wire.members import Members, contradiction
 from mailboxd.hub.wire.names import Address
 from mailboxd.hub.wire.presence import (
     CARD_SECONDS,
@@ -280,6 +280,8 @@ class Presence:
         if newer is not None and newer.version > here.keys.members().version:
             here.membership.update(newer)
             _log.info("the hub has the hosts %s", ", ".join(sorted(newer.hosts)))
+        if newer is not None:
+            here.fork = contradiction(here.keys.members(), newer)
         self._heard.add(host)
         if str(here.keys(host)) == here.settings.founder:
             self._founder_at = here.clock.monotonic()

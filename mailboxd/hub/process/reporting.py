@@ -127,6 +127,8 @@ class Reporting:
                 if host != self.here.settings.host
             },
             "foreign": self.here.foreign,
+            "flooding": self.here.flooding,
+            "fork": self.here.fork,
             "copies": self.here.copies,
             "agents": waiting,
             "pools": {

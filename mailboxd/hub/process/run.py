@@ -192,7 +192,9 @@ async def _carry(hub: Hub) -> None:
     await hub.only_one.begin()
 
     async def hear(message: Msg) -> None:
-        hub.presence.hear(message.subject.rpartition(".")[2], message.data)
+        host = message.subject.rpartition(".")[2]
+        if host != hub.here.settings.host and hub.requests.is_read(host, message.data):
+            hub.presence.hear(host, message.data)
 
     await hub.here.nc.subscribe(f"{subjects.CARDS}.*", cb=hear)
 

@@ -85,6 +85,17 @@ class Members:
         return members if fine else None
 
 
+def contradiction(own: Members, said: Members) -> str:
+    """How the list that the founder says contradicts this one, which it has signed, too; empty if it does not."""
+    if said.version > own.version or (said.version, said.content()) == (own.version, own.content()):
+        return ""
+    return (
+        f"the founder says version {said.version} of the list of hosts, and has signed another one of version "
+        f"{own.version}, which counts here: the founder's host was restored from a backup, or copied. Stop its hub "
+        f"process, copy hosts.json of this host to it, start it, and invite or revoke again what is then amiss"
+    )
+
+
 # Invitations
 
 
