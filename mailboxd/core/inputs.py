@@ -180,7 +180,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class WorkForgotten:
-    """The peer's host no longer knows of work that it had taken: it was restored from a backup. `why` is one line."""
+    """The peer's host will say no more of work that it had taken: it was restored, or revoked. `why` is one line."""
 
     attempt_id: str
     why: str

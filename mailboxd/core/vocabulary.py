@@ -27,6 +27,8 @@ ANSWER_TOOLS = (
 
 NO_SUCH_AGENT = "OpenClaw has no agent "
 """The beginning of the trouble of a daemon whose own agent OpenClaw does not know."""
+NOT_KNOWN_YET = "the hub does not know yet "
+"""The beginning of the reason of what waits until another host is heard from: no person can do anything about it."""
 CANNOT_HELP = "retrying cannot help"
 """In the reason of a task that has failed for good: what has to be mended first."""
 TURN_SECONDS = 600

@@ -161,15 +161,13 @@ class HubMail:
         self._may_be_left = False
 
     def forgotten(self) -> Iterator[tuple[str, WorkForgotten]]:
-        """The tasks whose work another host had taken and has forgotten. Raises WorldError."""
+        """The tasks whose work another host had taken, and of which it will say no more. Raises WorldError."""
         if self.view.info is None:
             return
         for message_id, found in Spool(self.view.ws).forgotten().items():
             self._forgotten.append(message_id)
-            why = (
-                f"the host {found.host} no longer knows of this work, which it had taken: it was restored from a backup"
-            )
-            yield found.task, WorkForgotten(found.attempt, why)
+            restored = "no longer knows of this work, which it had taken: it was restored from a backup"
+            yield found.task, WorkForgotten(found.attempt, found.why or f"the host {found.host} {restored}")
 
     def recorded(self) -> None:
         """Remove what was read before the last transaction. Raises WorldError."""

@@ -26,6 +26,7 @@ from mailboxd.core.vocabulary import (
     FOR_PERSON,
     LOOKUP_SECONDS,
     NO_SUCH_AGENT,
+    NOT_KNOWN_YET,
     POOL,
     AttemptStatus,
     Phase,
@@ -92,6 +93,9 @@ def _blocker_now(task: TaskSnapshot, snapshot: Snapshot) -> Cause | None:
         text = f"gets no turn: {task.held_by} above it has stopped"
         return Cause(task.local_id, "budget", text, hint=f"mailboxd why {task.held_by}")
     if (why := snapshot.gone.get(agent)) is not None:
+        if why.startswith(NOT_KNOWN_YET):
+            then = "it begins once that host was heard"
+            return Cause(task.local_id, "hub", f"waits for {agent}: {first_line(why)}", then=then)
         if why.startswith(NO_SUCH_AGENT):
             hint = "mailboxd doctor  # names the command that adds it"
             return Cause(task.local_id, "gone", f"waits for its agent: {first_line(why)}", hint=hint)

@@ -5,7 +5,7 @@ Apart from the types of the core, which `mailboxd status` does not load.
 
 from __future__ import annotations
 
-from mailboxd.core.vocabulary import Phase, State, state_of, state_words
+from mailboxd.core.vocabulary import NOT_KNOWN_YET, Phase, State, state_of, state_words
 
 SPENT = (
     "SELECT coalesce(sum(usd), 0), coalesce(sum(tokens), 0), coalesce(sum(turns), 0) FROM spending"
@@ -32,8 +32,12 @@ RUNNABLE = "phase = 'execution_ready' AND unmet = 0 AND parent_live = 1"
 """Tasks that wait for nothing else. Must match the partial indexes literally, or SQLite does not use them."""
 OPEN = "phase <> 'completed' AND phase <> 'failed' AND phase <> 'cancelled'"
 """Tasks that have not ended. Literally as in the partial indexes: SQLite would create a table for an IN list."""
-MISSING_AGENTS = "json_each((SELECT value FROM meta WHERE name = 'gone'))"
-"""Agents that do not exist though tasks wait for them (`key`), and how that is known (`value`)."""
+MISSING_AGENTS = (
+    "(SELECT key, value FROM json_each((SELECT value FROM meta WHERE name = 'gone'))"
+    f" WHERE value NOT LIKE '{NOT_KNOWN_YET}%')"
+)
+"""Agents that do not exist though tasks wait for them (`key`), and how that is known (`value`). Not those of hosts that
+were never heard from."""
 
 
 def _is_open(task: str) -> str:

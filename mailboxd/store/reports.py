@@ -428,16 +428,23 @@ class Report:
         )
         return rows.fetchone() is not None
 
+    def given_to_hosts(self) -> list[Row]:
+        """The work that agents of other hosts have taken and not finished: message, attempt, task, receiver."""
+        return self._given("*.*")
+
     def given_to_host(self, host: str) -> list[Row]:
-        """The work that agents of another host have taken and not finished: message, attempt, task."""
+        """That which agents of one host have."""
+        return self._given(f"{host}.*")
+
+    def _given(self, receivers: str) -> list[Row]:
         return self.rows(
-            "SELECT max(m.message_id) AS message_id, m.sha256, m.receiver, a.id AS attempt, a.task FROM attempts a"
-            " JOIN tasks t ON t.id = a.task AND t.attempt = a.ordinal"
+            "SELECT max(m.message_id) AS message_id, m.sha256, m.receiver, a.id AS attempt, a.task"
+            " FROM tasks t INDEXED BY tasks_open CROSS JOIN attempts a ON a.task = t.id AND a.ordinal = t.attempt"
             " JOIN messages m ON m.task = a.task AND m.direction = 'out' AND m.type = 'task'"
-            " WHERE m.receiver = a.executor AND lower(a.executor) GLOB ?"
+            f" WHERE {OPEN} AND m.receiver = a.executor AND lower(a.executor) GLOB ?"
             " AND a.status = 'running' AND a.waiting_for IN ('reply', 'answer')"
             " GROUP BY a.id",
-            f"{host}.*",
+            receivers,
         )
 
     def said_to_host(self, host: str, since: str) -> list[Row]:

@@ -18,7 +18,7 @@ import pytest
 
 from mailboxd.core.model import Policy, Usage
 from mailboxd.core.outcomes import Failed, Permanence, PromptDigest, Unknown
-from mailboxd.core.vocabulary import Gate
+from mailboxd.core.vocabulary import NOT_KNOWN_YET, Gate
 from mailboxd.daemon.health_writer import Health
 from mailboxd.host.sdnotify import Notifier
 from mailboxd.mailbox import lock
@@ -106,6 +106,17 @@ def test_work_for_an_agent_that_is_no_more_is_blocked_wherever_that_is_counted(s
     assert row["attention"][-1]["text"] == "waits for an agent: there is no agent alpha"
     stage.lacks()
     assert [item["kind"] for item in stage.json("inbox")] == ["daemon"]
+
+
+def test_work_for_a_host_that_was_never_heard_from_asks_nobody(stage: Stage) -> None:
+    stage.create("job")
+    why = f"{NOT_KNOWN_YET}which agents the host beta has"
+    stage.lacks(alpha=why)
+    assert [item["kind"] for item in stage.json("inbox")] == ["daemon"]
+    said = stage.run("why", "job").stdout
+    assert f"waits for alpha: {why}" in said
+    assert "restore" not in said
+    assert "it begins once that host was heard" in said
 
 
 @pytest.mark.parametrize(("version", "remedy"), [(5, " run` migrates it"), (99, "install a newer mailboxd")])

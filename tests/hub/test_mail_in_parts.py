@@ -13,8 +13,12 @@ from nats.aio.msg import Msg
 from nats.js.errors import APIError
 
 from mailboxd.clock import ManualClock
+from mailboxd.core.inputs import WorkForgotten
+from mailboxd.effects.hub_mail import HubMail
 from mailboxd.hub.files.membership import Membership
+from mailboxd.hub.files.server import revoke
 from mailboxd.hub.files.spool import NEW, SENT, Forgotten, Spool
+from mailboxd.hub.files.view import HubInfo, HubView
 from mailboxd.hub.process.here import ThisHost
 from mailboxd.hub.process.hub import Hub
 from mailboxd.hub.process.receiving import DIGEST, ID
@@ -22,6 +26,7 @@ from mailboxd.hub.process.tracking import Question, Tracking
 from mailboxd.hub.process.under_way import UnderWay
 from mailboxd.hub.process.workspaces import Local
 from mailboxd.hub.wire.mail import GRACE, LONGEST, Known
+from mailboxd.hub.wire.members import Invited
 from mailboxd.hub.wire.presence import AgentCard, Card, HostSigns
 from mailboxd.hub.wire.receipts import Receipt, Stage, digest
 from mailboxd.hub.wire.sealing import seal
@@ -246,6 +251,111 @@ def test_what_waits_for_the_receipt_of_a_host_that_is_revoked_is_offered_again_a
     hub.here.membership.change("beta", None)
     asyncio.run(tracking.tend())
     assert one.spool.names(NEW) == ["msg_1"]
+
+
+@pytest.mark.parametrize("is_put_off", [True, False])
+@pytest.mark.parametrize("is_withdrawn", [True, False])
+def test_what_was_sent_to_a_revoked_host_fails_at_once_also_if_its_name_is_invited_again(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, is_put_off: bool, is_withdrawn: bool
+) -> None:
+    joins(hub)
+    one, tracking = hub.workspaces.local["main"], tracking_in(hub)
+    one.spool.put("msg_1", MAIL.format("alpha.main", "beta.writer", "msg_1", "").encode())
+    monkeypatch.setattr(Client, "is_connected", True)
+    monkeypatch.setattr(ThisHost, "js", Stored())
+    asyncio.run(hub.sending.publish_new())
+    assert one.spool.names(SENT) == ["msg_1"]
+    asyncio.run(tracking.tend())
+    if is_put_off:
+        one.spool.again("msg_1")
+        hub.under_way.offer_later("msg_1", "its disk is full", "beta.writer", ("", ""))
+    revoke(hub.here.membership, "beta")
+    hub.here.membership.invite("beta", Invited(str(PrivateKey.new().public), "2999-01-01T00:00:00.000Z"))
+    if is_withdrawn:
+        hub.here.membership.invite("beta", None)
+    asyncio.run(tracking.tend())
+    asyncio.run(hub.sending.publish_new())
+    assert one.spool.names(NEW) == one.spool.names(SENT) == []
+    receipt = one.spool.receipt("msg_1")
+    assert receipt is not None
+    assert receipt.refused == "beta.writer is on no host of the hub"
+
+
+class Stored:
+    """The server stores everything."""
+
+    async def publish(self, *_: Any, **__: Any) -> None: ...
+
+
+def given(monkeypatch: pytest.MonkeyPatch, *rows: tuple[str, str]) -> None:
+    """Other agents have taken these messages, and have not finished the work."""
+    found = [
+        {"message_id": name, "sha256": "", "receiver": receiver, "attempt": f"att_{name}", "task": f"tsk_{name}"}
+        for name, receiver in rows
+    ]
+    monkeypatch.setattr(Report, "given_to_hosts", lambda _: found)
+
+
+def test_work_that_a_revoked_host_has_is_left_to_a_person_at_once(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    joins(hub)
+    one, tracking = hub.workspaces.local["main"], tracking_in(hub)
+    monkeypatch.setattr(Report, "agents", lambda _: ["main", "local.agent"])
+    given(monkeypatch, ("msg_1", "Beta.writer"), ("msg_2", "local.agent"), ("msg_3", "beta.poet"))
+    asyncio.run(tracking.tend())
+    assert one.spool.forgotten() == {}
+    one.spool.put("msg_3", MAIL.format("alpha.main", "beta.poet", "msg_3", "").encode())
+    revoke(hub.here.membership, "beta")
+    asyncio.run(tracking.tend())
+    why = "the host beta, which had taken this work, was revoked"
+    assert one.spool.forgotten() == {"msg_1": Forgotten("tsk_msg_1", "att_msg_1", "beta", why)}, "msg_3 is under way"
+    monkeypatch.setattr(HubView, "info", HubInfo("alpha"))
+    view = HubView(one.ws, "main", hub.here.membership.state)
+    assert [*HubMail(view).forgotten()] == [("tsk_msg_1", WorkForgotten("att_msg_1", why))]
+    one.spool.recorded_forgotten("msg_1")
+    given(monkeypatch)
+    asyncio.run(tracking_in(hub).tend())
+    assert one.spool.forgotten() == {}
+
+
+def test_work_that_the_earlier_holder_of_a_name_has_is_left_to_a_person(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    joins(hub)
+    one, tracking = hub.workspaces.local["main"], tracking_in(hub)
+    given(monkeypatch, ("msg_1", "beta.writer"))
+    asyncio.run(tracking.tend())
+    joins(hub)
+    asyncio.run(tracking.tend())
+    assert "another one has its name now" in one.spool.forgotten()["msg_1"].why
+    one.spool.recorded_forgotten("msg_1")
+    given(monkeypatch, ("msg_2", "beta.writer"))
+    tracking._looks_at = 0.0
+    asyncio.run(tracking.tend())
+    assert one.spool.forgotten() == {}, "the new host has this"
+
+
+def test_a_host_that_is_not_on_its_own_list_gives_nothing_up(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    tracking, one = tracking_in(hub), hub.workspaces.local["main"]
+    given(monkeypatch, ("msg_1", "beta.writer"))
+    (hub.here.membership.folder / "hosts.json").unlink()
+    asyncio.run(tracking.tend())
+    assert one.spool.forgotten() == {}
+
+
+def test_what_other_hosts_have_is_found_among_the_open_tasks(hub: Hub) -> None:
+    with opened(hub.workspaces.local["main"].ws.database) as report:
+        ran: list[str] = []
+        report.db.set_trace_callback(ran.append)
+        assert report.given_to_hosts() == report.given_to_host("beta") == []
+        report.db.set_trace_callback(None)
+        for sql in ran:
+            steps = [row[3] for row in report.db.execute(f"EXPLAIN QUERY PLAN {sql}")]
+            assert any("tasks_open" in step for step in steps), steps
+            assert not any(step.startswith(("SCAN a", "SCAN m")) for step in steps), steps
+
+
+def test_a_file_of_an_earlier_version_about_forgotten_work_is_read() -> None:
+    assert Forgotten.parse(b'{"task": "t", "attempt": "a", "host": "beta"}') == Forgotten("t", "a", "beta")
 
 
 @pytest.mark.parametrize("has_database", [True, False])

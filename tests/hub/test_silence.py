@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 
 from mailboxd.core.effects import Send
+from mailboxd.core.vocabulary import NOT_KNOWN_YET
 from mailboxd.effects.hub_mail import HubMail
 from mailboxd.hub.files.spool import Spool
 from mailboxd.hub.files.view import HEARD, PEERS, Heard, HubInfo, HubView, PeerInfo, PoolInfo
 from mailboxd.store.store import Order
 from mailboxd.user_state import UserState
 from tests.cli.stage import make
+
+NOON = "2026-11-21T12:00:00.000Z"
 
 
 def test_a_silent_host_is_named_while_mail_waits_for_it(tmp_path: Path) -> None:
@@ -65,6 +68,22 @@ def test_once_all_hosts_have_been_heard_unknown_names_are_none(tmp_path: Path, m
     assert view.is_informed("pool:reviewer")
     assert view.refused("pool:reviewer") == "no host of the hub serves pool:reviewer; there is pool:poet"
     assert view.refused("pool:poet") is view.refused("beta.writer") is None
+
+
+@pytest.mark.parametrize(
+    ("heard", "said"),
+    [
+        (Heard(), f"{NOT_KNOWN_YET}which agents the host beta has"),
+        (Heard("no server"), f"{NOT_KNOWN_YET}which agents the host beta has; no server"),
+        (Heard(hosts={"beta": NOON}), "the host beta has no agents"),
+        (Heard(hosts={"beta": NOON}, older=("beta",)), f"{NOT_KNOWN_YET}which agents the host beta has"),
+    ],
+)
+def test_a_host_that_was_never_heard_from_is_told_from_one_without_agents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, heard: Heard, said: str
+) -> None:
+    monkeypatch.setattr(HubView, "poke", lambda _view: True)
+    assert told(tmp_path, HubInfo("alpha", ("beta",)), heard).refused("beta.writer") == said
 
 
 def test_what_an_earlier_hub_process_has_written_is_complete(tmp_path: Path) -> None:

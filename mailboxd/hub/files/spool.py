@@ -5,7 +5,8 @@
     .mailboxd/hub/files/<message_id>/          the files that go with it, each named by its SHA-256
     .mailboxd/hub/receipts/<message_id>.json   the receiver's signed receipt, until the daemon has recorded it
     .mailboxd/hub/keys/<message_id>            the key of the host that it is for, from the first time that it was sent
-    .mailboxd/hub/forgotten/<message_id>.json  the host that took it knows of it no more, until the daemon records that
+    .mailboxd/hub/forgotten/<message_id>.json  nothing more will be heard of it from the host that took it, until the
+                                               daemon has recorded that
     .mailboxd/hub/holders/<message_id>.json    which host has a job of a pool; the job stays in sent/ until it is over
 
 A message is in `new` or `sent` until its receipt is durable. Everything may be repeated. The hub process writes beside
@@ -117,7 +118,7 @@ class Spool:
         return key
 
     def forget(self, message_id: str, forgotten: Forgotten) -> None:
-        """The host that took a message knows of it no more."""
+        """Nothing more will be heard of a message from the host that took it."""
         self._publish(FORGOTTEN, f"{message_id}.json", forgotten.to_bytes())
 
     def forgotten(self) -> dict[str, Forgotten]:
@@ -220,11 +221,13 @@ def _file(message_id: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """Work of an attempt that another host had taken, and of which it knows nothing any more: it was restored."""
+    """Work of an attempt that another host had taken, and of which nothing more will be heard."""
 
     task: str
     attempt: str
     host: str
+    why: str = ""
+    """Why; empty = the host knows of it no more, as it was restored."""
 
     def to_bytes(self) -> bytes:
         return json.dumps(asdict(self)).encode()
@@ -233,7 +236,7 @@ class Forgotten:
     def parse(cls, raw: bytes) -> Forgotten | None:
         try:
             found = json.loads(raw)
-            return cls(str(found["task"]), str(found["attempt"]), str(found["host"]))
+            return cls(str(found["task"]), str(found["attempt"]), str(found["host"]), str(found.get("why", "")))
         except (ValueError, TypeError, KeyError):
             return None
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from mailboxd.core.times import moment, to_epoch
-from mailboxd.core.vocabulary import POOL
+from mailboxd.core.vocabulary import NOT_KNOWN_YET, POOL
 from mailboxd.errors import MailboxdError
 from mailboxd.health import Grade
 from mailboxd.host import wakeup
@@ -181,6 +181,10 @@ class HubView:
         heard = self._heard()
         return heard.hosts.get(host, "") if heard is not None else ""
 
+    def _is_older(self, host: str) -> bool:
+        heard = self._heard()
+        return heard is not None and host in heard.older
+
     def poke(self) -> bool:
         """Wake the hub process; whether it runs."""
         return wakeup.poke(self.state.folder)
@@ -237,8 +241,11 @@ class HubView:
         if peer is None and any(name.startswith(f"{address.host}.") for name in info.peers):
             known = ", ".join(sorted(name for name in info.peers if name.startswith(f"{address.host}.")))
             return f"there is no agent {address.agent} on the host {address.host}, which has {known}"
+        if peer is None and self._seen(address.host) and not self._is_older(address.host):
+            return f"the host {address.host} has no agents"
         if peer is None:
-            return f"the hub does not know yet which agents the host {address.host} has"
+            why = f"{NOT_KNOWN_YET}which agents the host {address.host} has"
+            return f"{why}; {self.trouble}" if self.trouble else why
         return None if peer.permitted else f"hub.yaml of {info.host} does not let its agents give work to {address}"
 
     def _refused_pool(self, role: str) -> str | None:

@@ -43,11 +43,16 @@ class Sending:
     presence: Presence
     jobs_given: JobsGiven
     jobs_held: JobsHeld
+    _version: int = 0
+    """Of the list of hosts when this was last done."""
 
     async def publish_new(self) -> None:
         """Offer the server everything that it has not stored."""
         if not self.here.nc.is_connected:
             return
+        if (version := self.here.keys.members().version) != self._version:
+            self.under_way.waiting.clear()  # what waits for a host that was revoked fails at once
+            self._version = version
         self.under_way.due_again(self.presence.is_back)
         if not self.under_way.waiting:
             for stream in (subjects.STREAM, subjects.JOBS):

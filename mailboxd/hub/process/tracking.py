@@ -3,14 +3,15 @@
 Mail without a receipt is asked about after a while and then ever more rarely; only what is unknown there is sent again.
 When another host has begun anew, and now and then, it is also asked about what it took and what is not done: so that a
 host which was restored from a backup is noticed however young that was. Work that it has forgotten may have begun
-there, so it is left to a person; everything else that it missed is sent again.
+there, so it is left to a person; everything else that it missed is sent again. What a host has that is revoked is left
+to a person, too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +21,7 @@ from nats.errors import Error as NatsError
 from mailboxd.core.times import to_epoch, to_text
 from mailboxd.core.vocabulary import is_id
 from mailboxd.errors import MailboxdError, MessageError, UnavailableError
-from mailboxd.hub.files.spool import NEW, SENT, Forgotten
+from mailboxd.hub.files.spool import FORGOTTEN, NEW, SENT, Forgotten
 from mailboxd.hub.process.here import ThisHost, logged
 from mailboxd.hub.process.jobs_given import JobsGiven
 from mailboxd.hub.process.presence import Presence
@@ -75,6 +76,10 @@ class Tracking:
     """The messages without a receipt by their ids: receiver, digest, and the key of the receiver's host."""
     _runs: dict[str, tuple[str, float]] = field(default_factory=dict)
     """The run of each host that was asked what it took, and when."""
+    _members: dict[str, str] = field(default_factory=dict)
+    """The keys of all hosts when this was last looked at."""
+    _looks_at: float = 0.0
+    """When it is looked at again whether hosts that have work were revoked, if the list stays as it is."""
 
     def __post_init__(self) -> None:
         self.requests.handlers["messages"] = self._answer
@@ -91,6 +96,7 @@ class Tracking:
                         found.add(message_id)
                         waiting.setdefault(to.host, {})[message_id] = one
         self._sent = {name: known for name, known in self._sent.items() if name in found}
+        self._leave_to_persons()
         hosts = {*waiting, *self.presence.hosts}
         await asyncio.gather(*(self._ask_all(host, waiting.get(host, {})) for host in hosts))
 
@@ -140,6 +146,40 @@ class Tracking:
         return sum(stored.values())
 
     # work and words that were taken
+
+    def _leave_to_persons(self) -> None:
+        """Give up the work that hosts have which were revoked: they will not answer. It may have begun there."""
+        members, own, now = self.here.keys.members(), self.here.settings.host, self.here.clock.monotonic()
+        keys = {host: str(members.key(host)) for host in members.hosts}
+        if own not in keys or (keys == self._members and now < self._looks_at):
+            return
+        replaced = {host for host, key in self._members.items() if keys.get(host, key) != key}
+        local, looked_at = list(self.workspaces.local.values()), 0
+        for one in local:
+            with logged(f"read what {one.agent} gave to other hosts"):
+                with suppress(UnavailableError):  # its daemon has never run
+                    self._leave(one, keys.keys(), replaced)
+                looked_at += 1
+        if looked_at == len(local):
+            self._members, self._looks_at = keys, now + _EVERY
+
+    def _leave(self, one: Local, members: Set[str], replaced: Set[str]) -> None:
+        """Give up what an agent gave to hosts that are no members, or were replaced. Raises MailboxdError."""
+        with opened(one.ws.database) as report:
+            # these come first, whatever their names are
+            local = {*self.workspaces.local, *(name.lower() for name in report.agents())}
+            work = [row for row in report.given_to_hosts() if row["receiver"].lower() not in local]
+        under_way = {name for place in (NEW, SENT, FORGOTTEN) for name in one.spool.names(place)}
+        for row in work:
+            to, name = Address.parse(row["receiver"]), row["message_id"]
+            if to is None or name in under_way or (to.host in members and to.host not in replaced):
+                continue
+            why = f"the host {to.host}, which had taken this work, was revoked"
+            if to.host in replaced:
+                why = f"the host {to.host}, which had taken this work, was invited again: another one has its name now"
+            _log.warning("%s is left to a person: %s", name, why)
+            one.spool.forget(name, Forgotten(row["task"], row["attempt"], to.host, why))
+            self.workspaces.wake(one.agent.lower())
 
     def _is_new_run(self, host: str) -> bool:
         return self._runs.get(host, ("", 0.0))[0] != self.presence.run_of(host)
