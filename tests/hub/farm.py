@@ -18,7 +18,7 @@ import nats
 from nats.aio.client import Client
 
 from mailboxd.hub.files.membership import Membership
-from mailboxd.hub.process.api import streams_of
+from mailboxd.hub.process.api import all_of
 from mailboxd.hub.wire.members import nkey_seed
 from tests.e2e.support import MAILBOXD, Company, environment, eventually
 
@@ -126,12 +126,13 @@ async def connected(host: Host, **options: Any) -> Client:
 
 
 def count(host: Host, stream: str) -> int:
-    """How many messages the server has in a stream."""
+    """How many messages the server has in a stream, as the founder may see: others may not look at all streams."""
 
     async def counted() -> int:
         client = await connected(host)
         try:
-            return (await streams_of(client).stream_info(stream)).state.messages
+            key = Membership.of(host.env).key()
+            return (await all_of(client, key).stream_info(stream)).state.messages
         finally:
             await client.close()
 

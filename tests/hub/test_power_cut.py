@@ -109,7 +109,9 @@ def test_what_the_server_acknowledged_outlives_a_power_cut_only_if_it_syncs_alwa
     try:
         farm["alpha"].start_hub()  # it creates the streams
         eventually(lambda: not alpha.status()["trouble"], 30, farm.last_words)
-        farm["beta"].let_in()
+        farm["beta"].start_hub()
+        eventually(lambda: not farm["beta"].status()["trouble"], 30, farm.last_words)  # the streams take mail for it
+        farm["beta"].kill_hub()
         alpha.kill_hub()
         server.kill()
         disk = on_disk(server.folder / "store")

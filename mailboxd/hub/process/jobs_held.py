@@ -148,9 +148,12 @@ class JobsHeld:
     async def take(self) -> None:
         """Take jobs while there are free slots. Raises NatsError, WorldError."""
         await self._deliver_held()
-        roles = list(self.here.settings.pools)
-        while roles:  # in turn: what is offered to one pool delays no other
-            roles = [role for role in roles if (free := self._free(role)) > 0 and await self._take_some(role, free)]
+        is_more = True
+        while is_more:  # a batch of each in turn, also of those that had none before: junk for one delays no other
+            taken = [
+                await self._take_some(role, free) for role in self.here.settings.pools if (free := self._free(role)) > 0
+            ]
+            is_more = any(taken)
 
     async def _take_some(self, role: str, free: int) -> bool:
         """Take jobs that nobody holds; returns whether there may be more."""
