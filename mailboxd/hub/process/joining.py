@@ -17,7 +17,9 @@ from mailboxd.hub.wire.members import Invitation, nkey_seed
 from mailboxd.hub.wire.subjects import guest, inbox_of, joining
 from mailboxd.keys import PrivateKey
 
-_PATIENCE = 3.0
+_PATIENCE = 8.0
+"""Seconds: the founder's hub process may have been started a moment ago, and has streams to make first."""
+_REPLY = 3
 _AGAIN = 0.2
 """Seconds until the server is asked once more: it may be reading its configuration."""
 
@@ -31,14 +33,15 @@ async def ask_in(membership: Membership, invitation: Invitation, patience: float
     until = loop.time() + patience
     while True:
         try:
-            return await asyncio.wait_for(_asked(membership, invitation), max(until - loop.time(), _AGAIN))
+            return await asyncio.wait_for(_asked(membership, invitation), max(until - loop.time(), _REPLY))
         except NoRespondersError:
-            return "the hub process of the founder does not run; once it does, `mailboxd hub run` here completes it"
+            why = "the hub process of the founder does not run; once it does, `mailboxd hub run` here completes it"
         except (NatsError, OSError, TimeoutError) as error:
             if "authorization violation" not in str(error).lower():
                 return f"{servers} does not answer: {first_line(str(error)) or type(error).__name__}"
+            why = f"{servers} does not know the token: it expired, was withdrawn, or the server has not read of it yet"
         if loop.time() >= until:
-            return f"{servers} does not know the token: it expired, was withdrawn, or the server has not read of it yet"
+            return why
         await asyncio.sleep(_AGAIN)
 
 
@@ -56,10 +59,10 @@ async def _asked(membership: Membership, invitation: Invitation) -> str:
             nkeys_seed_str=nkey_seed(PrivateKey.parse(invitation.secret)),
             inbox_prefix=inbox_of(guest(invitation.host)),
             allow_reconnect=False,
-            connect_timeout=3,
+            connect_timeout=_REPLY,
             error_cb=failed,
         )
-        reply = await client.request(joining(invitation.host), invitation.request(own), timeout=_PATIENCE)
+        reply = await client.request(joining(invitation.host), invitation.request(own), timeout=_REPLY)
     finally:
         with suppress(NatsError, OSError):
             await client.close()
