@@ -163,8 +163,8 @@ def of(
 ) -> Attention:
     """Everything that waits for a person in this workspace, at most `most` of each sort; None: all.
 
-    `seen` is what that person has seen (`user_state.seen`). `paused` is the standstill of all agents
-    (`user_state.standstill`), where it is to be an item. `program` begins the commands: `mailboxd`, with -w where
+    `seen` is what that person has seen (`seen_items.seen`). `paused` is the standstill of all agents
+    (`standstills.standstill`), where it is to be an item. `program` begins the commands: `mailboxd`, with -w where
     that is needed.
     """
     from mailboxd.store.attention_queries import waiting_for_person

@@ -36,7 +36,7 @@ from mailboxd.host.pip_extras import to_add
 from mailboxd.host.system import system
 from mailboxd.mailbox.files import Stamp, publish, world_errors
 from mailboxd.protocol.front_matter import MAX_FILE, canonical, with_signature
-from mailboxd.user_state import UserState
+from mailboxd.user.state import UserState
 
 if TYPE_CHECKING:
     from mailboxd.protocol.messages import Message

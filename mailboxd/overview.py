@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from mailboxd import attention, health, user_state
+from mailboxd import attention, health, seen_items
 from mailboxd.attention import DISMISSIBLE, Attention, Item, Need
 from mailboxd.clock import Day, day_of
 from mailboxd.config.operator_zone import called, zone_of
@@ -30,6 +30,7 @@ from mailboxd.store import overview_queries as queries
 from mailboxd.store.later import count_later, count_scheduled, later
 from mailboxd.store.overview_queries import Size
 from mailboxd.store.reports import opened
+from mailboxd.user import standstills
 
 if TYPE_CHECKING:
     from mailboxd.clock import Clock
@@ -421,7 +422,7 @@ def everywhere(
     """
     found = {ws: agent_of(ws) for ws in map(Workspace, roots)}
     companions = [name for name in found.values() if name]
-    paused = user_state.standstill(environ)
+    paused = standstills.standstill(environ)
     parts = [_part(ws, clock, agent, environ, paused, companions, most) for ws, agent in found.items()]
     return together(clock.now(), parts, hosts)
 
@@ -438,7 +439,7 @@ def _part(
     now, place, program = clock.now(), Place(str(ws.root), agent), attention.program_for(ws)
     if not ws.state.is_dir():
         return unreadable(now, place, "the workspace no longer exists")
-    seen = user_state.seen(ws.root, environ, now)
+    seen = seen_items.seen(ws.root, environ, now)
     try:
         with opened(ws.database) as report:
             name = agent or report.agent() or ""

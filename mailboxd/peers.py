@@ -26,7 +26,6 @@ from mailboxd.agents.json_output import parse_object
 from mailboxd.agents.openclaw import (
     AGENTS_LIST,
     CONFIG_FILE,
-    Messaging,
     OpenClaw,
     config_get,
     hides_plugin,
@@ -40,6 +39,7 @@ from mailboxd.agents.openclaw import (
 from mailboxd.agents.openclaw_versions import Version, offer, why_too_old, why_untested
 from mailboxd.agents.process import NotStarted
 from mailboxd.agents.readiness import Gateway, is_loopback
+from mailboxd.core.messaging import Messaging
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.vocabulary import NO_SUCH_AGENT, OPERATORS, SELF
 from mailboxd.effects.process_table import Call, CallKind, ProcessTable

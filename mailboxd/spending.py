@@ -26,7 +26,7 @@ from mailboxd.errors import ConfigError
 from mailboxd.mailbox import files
 from mailboxd.mailbox.files import world_errors
 from mailboxd.mailbox.layout import Workspace
-from mailboxd.user_state import UserState
+from mailboxd.user.state import UserState
 
 FILE = "host.yaml"
 _ACCOUNT = "spending.json"

@@ -8,7 +8,7 @@ import pytest
 
 from mailboxd.core.spending import Spend
 from mailboxd.spending import Ledger, Row
-from mailboxd.user_state import UserState
+from mailboxd.user.state import UserState
 
 NOW = "2026-11-28T20:00:00.000Z"
 

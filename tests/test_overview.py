@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mailboxd import overview, user_state
+from mailboxd import overview, seen_items
 from mailboxd.core.model import Policy, Usage
 from mailboxd.core.outcomes import Failed, Permanence, Unknown
 from mailboxd.core.spending import Account, Spend, Standing
@@ -33,7 +33,7 @@ def stage(tmp_path: Path) -> Stage:
 
 
 def look(stage: Stage, environ: dict[str, str], agent: str = "alpha", **options: Any) -> Overview:
-    seen = user_state.seen(stage.ws.root, environ, stage.clock.now())
+    seen = seen_items.seen(stage.ws.root, environ, stage.clock.now())
     with opened(stage.ws.database) as report:
         return overview.read(stage.ws, report, stage.clock, agent, stage.program, seen, **options)
 
@@ -86,7 +86,7 @@ def test_a_result_is_unread_until_it_is_opened_and_then_only_shown_as_the_latest
     (line,) = found.finished.lines
     assert (line.task, line.title, line.answer, line.unread) == ("q3", "Do q3", "Revenue grew by 8 %.", True)
     assert not found.is_quiet
-    user_state.read(stage.ws.root, environ, stage.clock.now(), {line.id: line.at})
+    seen_items.read(stage.ws.root, environ, stage.clock.now(), {line.id: line.at})
     found = look(stage, environ)
     assert found.finished.total == 0
     assert [(line.task, line.unread) for line in found.finished.lines] == [("q3", False)]
@@ -96,7 +96,7 @@ def test_a_result_is_unread_until_it_is_opened_and_then_only_shown_as_the_latest
 def test_work_that_runs_again_is_unread_again(stage: Stage, environ: dict[str, str]) -> None:
     done(stage, "q3")
     (line,) = look(stage, environ).finished.lines
-    user_state.read(stage.ws.root, environ, stage.clock.now(), {line.id: line.at})
+    seen_items.read(stage.ws.root, environ, stage.clock.now(), {line.id: line.at})
     stage.clock.advance(60)
     assert stage.run("retry", "q3").exit_code == 0
     stage.start()
@@ -110,9 +110,9 @@ def test_all_that_came_up_to_a_time_is_read_and_nothing_later(stage: Stage, envi
     stage.clock.advance(5)
     done(stage, "two")
     stage.clock.advance(5)
-    user_state.read(stage.ws.root, environ, stage.clock.now(), {}, until=shown_at)
+    seen_items.read(stage.ws.root, environ, stage.clock.now(), {}, until=shown_at)
     assert results(look(stage, environ)) == ["two"]
-    user_state.read(stage.ws.root, environ, stage.clock.now(), {}, until="9999-01-01T00:00:00.000Z")
+    seen_items.read(stage.ws.root, environ, stage.clock.now(), {}, until="9999-01-01T00:00:00.000Z")
     stage.clock.advance(5)
     done(stage, "three")
     assert results(look(stage, environ)) == ["three"], "what is yet to come cannot have been read"
@@ -163,14 +163,14 @@ def test_a_damaged_state_hides_nothing_and_is_written_anew(stage: Stage, environ
     file.write_text(damage)
     (line,) = look(stage, environ).finished.lines
     assert line.unread
-    user_state.read(stage.ws.root, environ, stage.clock.now(), {line.id: line.at})
+    seen_items.read(stage.ws.root, environ, stage.clock.now(), {line.id: line.at})
     assert results(look(stage, environ)) == []
 
 
 def test_noting_very_many_makes_nothing_seen_that_nobody_saw(
     stage: Stage, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(user_state, "_MOST_SEEN", 2)
+    monkeypatch.setattr(seen_items, "_MOST_SEEN", 2)
     root = stage.ws.root
     look(stage, environ)
     for number in range(5):
@@ -181,12 +181,12 @@ def test_noting_very_many_makes_nothing_seen_that_nobody_saw(
     failed = {line.item.task: (line.item.id, line.item.since or "") for line in found.failed.lines}
     finished = {line.task: (line.id, line.at) for line in found.finished.lines}
     for left, noted in ((1, (0, 2, 3, 4)), (0, (1,))):
-        assert user_state.see(root, environ, stage.clock.now(), dict(failed[f"f{number}"] for number in noted))
-        assert user_state.read(root, environ, stage.clock.now(), dict(finished[f"d{number}"] for number in noted))
+        assert seen_items.see(root, environ, stage.clock.now(), dict(failed[f"f{number}"] for number in noted))
+        assert seen_items.read(root, environ, stage.clock.now(), dict(finished[f"d{number}"] for number in noted))
         found = look(stage, environ)
         assert [line.item.task for line in found.failed.lines] == ["f1"] * left
         assert [line.task for line in found.finished.lines if line.unread] == ["d1"] * left
-    kept = user_state.seen(root, environ, stage.clock.now())
+    kept = seen_items.seen(root, environ, stage.clock.now())
     assert [len(kept.tasks), len(kept.read)] == [2, 2], "what ended before is not noted one by one"
 
 
@@ -194,10 +194,10 @@ def test_more_than_the_file_holds_is_refused_and_loses_nothing(stage: Stage, env
     fails(stage, "old")
     look(stage, environ)
     root, now = stage.ws.root, stage.clock.now()
-    assert user_state.see(root, environ, now, {"tsk_1": "9998-01-01T00:00:00.000Z"})
+    assert seen_items.see(root, environ, now, {"tsk_1": "9998-01-01T00:00:00.000Z"})
     many = {f"tsk_{number:026}": "9999-01-01T00:00:00.000Z" for number in range(20_000)}
-    assert not user_state.see(root, environ, now, many)
-    assert [*user_state.seen(root, environ, now).tasks] == ["tsk_1"]
+    assert not seen_items.see(root, environ, now, many)
+    assert [*seen_items.seen(root, environ, now).tasks] == ["tsk_1"]
     assert look(stage, environ).failed.total == 1
 
 
@@ -206,16 +206,16 @@ def test_two_processes_that_note_at_once_lose_nothing(stage: Stage, environ: dic
     root, now = stage.ws.root, stage.clock.now()
     later = "2026-11-21T11:00:00.000Z"
     threads = [
-        threading.Thread(target=user_state.read, args=(root, environ, now, {name: later}))
+        threading.Thread(target=seen_items.read, args=(root, environ, now, {name: later}))
         if number % 2
-        else threading.Thread(target=user_state.see, args=(root, environ, now, {name: later}))
+        else threading.Thread(target=seen_items.see, args=(root, environ, now, {name: later}))
         for number, name in enumerate(names)
-    ] + [threading.Thread(target=user_state.seen, args=(root, environ, now))]
+    ] + [threading.Thread(target=seen_items.seen, args=(root, environ, now))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    found = user_state.seen(root, environ, now)
+    found = seen_items.seen(root, environ, now)
     assert {*found.read, *found.tasks} == {*names}
 
 
@@ -239,7 +239,7 @@ def test_the_failed_are_apart_until_they_are_seen(stage: Stage, environ: dict[st
     assert "broken" not in {line.item.task for line in found.decide.lines}
     assert (found.failed.total, found.decide.total) == (1, len(found.decide.lines))
     (failure,) = found.failed.lines
-    user_state.see(stage.ws.root, environ, stage.clock.now(), {failure.item.id: failure.item.since or ""})
+    seen_items.see(stage.ws.root, environ, stage.clock.now(), {failure.item.id: failure.item.since or ""})
     assert look(stage, environ).failed.total == 0
 
 
@@ -338,7 +338,7 @@ def test_no_query_of_it_reads_a_table_that_grows_with_finished_work(stage: Stage
     asks(stage, "two")
     stage.create("big", child("a", "alpha"), child("b", "alpha", ("a",)))
     stage.start()
-    seen = user_state.seen(stage.ws.root, environ, stage.clock.now())
+    seen = seen_items.seen(stage.ws.root, environ, stage.clock.now())
     with opened(stage.ws.database) as report:
         statements: list[str] = []
         report.db.set_trace_callback(statements.append)

@@ -14,6 +14,7 @@ from pathlib import Path
 from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.json_output import at, cli_error, count, parse, parse_object, text_at
 from mailboxd.agents.openclaw_versions import Version, offer
+from mailboxd.core.messaging import Messaging
 from mailboxd.core.outcomes import Failed, Permanence
 from mailboxd.core.vocabulary import ANSWER_TOOLS, is_id
 
@@ -156,23 +157,6 @@ class Allowed:
         return self.anyone or agent.lower() in self.agents
 
 
-@dataclass(frozen=True, slots=True)
-class Messaging:
-    """OpenClaw's `tools.agentToAgent`. Empty `patterns` match all agents."""
-
-    enabled: bool
-    patterns: tuple[str, ...]
-
-    def permits(self, requester: str, target: str) -> bool:
-        """Whether one may send work to the other: both must match; an agent may always send to itself."""
-        if requester.lower() == target.lower():
-            return True
-        return self.enabled and self._matches(requester) and self._matches(target)
-
-    def _matches(self, agent: str) -> bool:
-        return not self.patterns or any(_glob(pattern, agent) for pattern in self.patterns)
-
-
 def parse_version(exit_: Exit) -> Version | None:
     """The version that `openclaw --version` names, None if it names none."""
     found = _VERSION.search(exit_.stdout[:4096].decode("utf-8", "replace")) if exit_.rc == 0 else None
@@ -280,11 +264,6 @@ def _entries(agents: Mapping[str, object]) -> list[tuple[str, str, object]]:
 
 def _texts(names: object) -> tuple[str, ...]:
     return tuple(name.strip() for name in names if isinstance(name, str)) if isinstance(names, list) else ()
-
-
-def _glob(pattern: str, agent: str) -> bool:
-    parts = [re.escape(part) for part in pattern.lower().split("*")]
-    return bool(pattern) and re.fullmatch(".*".join(parts), agent.lower()) is not None
 
 
 # Whether this process runs inside an agent's work, where it must not act as the operator. OpenClaw marks the shells of

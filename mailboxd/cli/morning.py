@@ -48,11 +48,11 @@ def everywhere(session: Session, *, most: int | None = overview.MOST) -> Overvie
 
     Raises ConfigError, WorldError of the list of workspaces.
     """
-    from mailboxd import user_state
     from mailboxd.hub.client.report import other_hosts
+    from mailboxd.user import registry
 
     hosts = other_hosts(os.environ, session.clock.now())
-    roots = [ws.root for ws in user_state.workspaces(os.environ)]
+    roots = [ws.root for ws in registry.workspaces(os.environ)]
     return overview.everywhere(session.clock, os.environ, roots, lambda ws: agent_of(ws) or "", hosts, most=most)
 
 

@@ -70,10 +70,10 @@ class Session:
         raise UnavailableError(f"there is no workspace of mailboxd at {here} or above it; {hint}")
 
     def _has_workspaces(self) -> bool:
-        from mailboxd import user_state
+        from mailboxd.user import registry
 
         with suppress(MailboxdError, OSError):
-            return bool(user_state.registered(os.environ))
+            return bool(registry.registered(os.environ))
         return False
 
     def program(self, ws: Workspace) -> str:
@@ -94,15 +94,15 @@ class Session:
 
     def seen(self, ws: Workspace) -> Seen:
         """What this user has seen of the failed tasks of `ws`. Raises nothing."""
-        from mailboxd import user_state
+        from mailboxd import seen_items
 
-        return user_state.seen(ws.root, os.environ, self.clock.now())
+        return seen_items.seen(ws.root, os.environ, self.clock.now())
 
     def paused(self) -> Standstill | None:
         """The standstill of all agents of this user; None if there is none. Raises nothing."""
-        from mailboxd import user_state
+        from mailboxd.user import standstills
 
-        return user_state.standstill(os.environ)
+        return standstills.standstill(os.environ)
 
     def see(self, failed: Mapping[str, str] | None, files: Mapping[str, str] = MappingProxyType({})) -> bool:
         """Note that this user has seen these failed tasks (id -> end; None: all), and files that are not read (path ->
@@ -110,20 +110,20 @@ class Session:
 
         Returns whether that is noted.
         """
-        from mailboxd import user_state
+        from mailboxd import seen_items
         from mailboxd.agents.openclaw import inside_agent
 
         if inside_agent(os.environ):
             return False
-        return user_state.see(self.workspace().root, os.environ, self.clock.now(), failed, files)
+        return seen_items.see(self.workspace().root, os.environ, self.clock.now(), failed, files)
 
     def read(self, ws: Workspace, results: Mapping[str, str]) -> None:
         """Note that this user has read the results of these tasks (id -> end). An agent's shell notes nothing."""
-        from mailboxd import user_state
+        from mailboxd import seen_items
         from mailboxd.agents.openclaw import inside_agent
 
         if not inside_agent(os.environ):
-            user_state.read(ws.root, os.environ, self.clock.now(), results)
+            seen_items.read(ws.root, os.environ, self.clock.now(), results)
 
     @contextmanager
     def report(self) -> Iterator[Report]:

@@ -27,11 +27,11 @@ UNHEARD = 1
 
 def say(session: Session, note: str | None, *, over: bool) -> int | None:
     """Write it down, wake every daemon, and wait until each has heard it. Raises Refused, ConfigError, WorldError."""
-    from mailboxd import user_state
+    from mailboxd.user import standstills
 
     require_operator()
     said = Standstill(process.name(), session.clock.now(), storable_text(note or "").strip(), over)
-    user_state.say_standstill(os.environ, said)
+    standstills.say_standstill(os.environ, said)
     places, problem = _places(session)
     running = [ws for ws in places if lock.holder(ws) is not None]
     for ws in running:
@@ -50,11 +50,11 @@ def _places(session: Session) -> tuple[list[Workspace], str]:
 
     What was said holds without the list, which only tells whom to wake.
     """
-    from mailboxd import user_state
+    from mailboxd.user import registry
 
     found, problem = [], ""
     try:
-        found = user_state.workspaces(os.environ)
+        found = registry.workspaces(os.environ)
     except MailboxdError as error:
         problem = str(error)
     with suppress(MailboxdError):

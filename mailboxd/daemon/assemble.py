@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 
-from mailboxd import attention, signed_heads, spending, stale_database, user_state
+from mailboxd import attention, signed_heads, spending, stale_database
 from mailboxd.agents import process as programs
 from mailboxd.agents.acp import transport as acp
 from mailboxd.agents.gateway import transport as gateway
@@ -34,6 +34,7 @@ from mailboxd.daemon.loop import Daemon
 from mailboxd.daemon.view_writer import ViewWriter
 from mailboxd.effects.acp_turns import HarnessTurns
 from mailboxd.effects.action_performer import ActionPerformer
+from mailboxd.effects.action_runner import setting
 from mailboxd.effects.answers_by_tool import AnswersByTool
 from mailboxd.effects.check_runner import CheckRunner
 from mailboxd.effects.day_caps import DayCaps
@@ -50,7 +51,7 @@ from mailboxd.effects.steering import Steering
 from mailboxd.effects.turns import TurnStarter
 from mailboxd.effects.workboard import Workboard
 from mailboxd.engine.engine import Engine
-from mailboxd.engine.open import engine, setting
+from mailboxd.engine.open import engine
 from mailboxd.engine.policy import PolicyRecord
 from mailboxd.engine.reports import Reports
 from mailboxd.errors import ConfigError, MessageError, UnavailableError, WorldError
@@ -81,6 +82,7 @@ from mailboxd.protocol.prompts import Templates
 from mailboxd.store.opening import open_workspace
 from mailboxd.taskmd.schedule import Retention
 from mailboxd.taskmd.sync import TaskMarkdown
+from mailboxd.user import standstills
 
 _log = logging.getLogger("mailboxd")
 
@@ -235,7 +237,7 @@ def put_together(
         configuration=_WhyInvalid(ws),
         orders=GatewayOrders(core, ws, calls.selector, carrier, calls.environment),
         view=ViewWriter(core, ws),
-        standstill=user_state.StandstillWatch(os.environ),
+        standstill=standstills.StandstillWatch(os.environ),
         on_events=EventLogger(core.store).log_after,
     )
 

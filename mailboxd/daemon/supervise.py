@@ -14,7 +14,6 @@ import select
 from dataclasses import dataclass
 from pathlib import Path
 
-from mailboxd import user_state
 from mailboxd.agents.openclaw import INSIDE_MARK, inside_agent
 from mailboxd.clock import SystemClock
 from mailboxd.config import Config
@@ -30,6 +29,7 @@ from mailboxd.host.wakeup import signals
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.store.database import storage_errors
+from mailboxd.user import registry
 
 _log = logging.getLogger("mailboxd")
 _PAUSE = 5
@@ -51,7 +51,7 @@ def serve(ws: Workspace, config: Config, *, until_idle: bool = False, allow_netw
         )
     polls = _polls(ws, allowed=allow_network)
     clock = SystemClock()
-    user_state.register(ws.root, os.environ)
+    registry.register(ws.root, os.environ)
     with lock.acquire(ws, clock.now()), Health(ws, clock, Notifier(os.environ), config.agent) as health:
         supervisor = _Supervisor(ws, config, health, polls)
         with signals(supervisor.stop, supervisor.rescan):

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from mailboxd import attention, user_state
+from mailboxd import attention, seen_items
 from mailboxd.attention import Item, Need
 from mailboxd.core.people import is_remote
 from mailboxd.daemon.services import RELAXED, Service
@@ -24,6 +24,7 @@ from mailboxd.intake.remote_orders import card
 from mailboxd.mailbox.files import directory, replace, world_errors
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.store.reports import Report
+from mailboxd.user import standstills
 
 FILE = "view.json"
 VERSION = 1
@@ -74,9 +75,9 @@ class ViewWriter:
 
 def _view(engine: Engine, ws: Workspace) -> dict[str, Any]:
     report, settings = Report(engine.store.db), engine.settings
-    seen = user_state.seen(ws.root, os.environ, engine.clock.now())
+    seen = seen_items.seen(ws.root, os.environ, engine.clock.now())
     program = attention.program_for(ws)
-    paused = user_state.standstill(os.environ)
+    paused = standstills.standstill(os.environ)
     found = attention.of(ws, report, engine.clock, program, seen, most=_MOST, paused=paused)
     return {
         "version": VERSION,

@@ -21,10 +21,11 @@ from mailboxd.agents.acp.transport import HarnessInfo
 from mailboxd.agents.ask import finish
 from mailboxd.agents.call_dir import PROMPT, read_capped
 from mailboxd.agents.json_output import at, brief
-from mailboxd.agents.openclaw import Messaging, Peer, Rules
+from mailboxd.agents.openclaw import Peer, Rules
 from mailboxd.agents.outcome import classify
 from mailboxd.clock import Clock
 from mailboxd.config.model import AcpSection, HarnessSection
+from mailboxd.core.messaging import Messaging
 from mailboxd.core.outcomes import Failed, Outcome, Succeeded
 from mailboxd.doctor.facts import (
     CheckResult,

@@ -12,8 +12,9 @@ from enum import StrEnum
 from typing import Any
 
 from mailboxd.agents.acp.transport import HarnessInfo
-from mailboxd.agents.openclaw import Messaging, Peer, Rules
+from mailboxd.agents.openclaw import Peer, Rules
 from mailboxd.agents.openclaw_versions import Version
+from mailboxd.core.messaging import Messaging
 from mailboxd.hub.wire.presence import HostSigns
 from mailboxd.integration import PluginState, SkillState
 from mailboxd.store.integrity import DatabaseCheck

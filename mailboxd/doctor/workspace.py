@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING, TypeVar
 
-from mailboxd import attention, user_state
+from mailboxd import attention
 from mailboxd.core.sanitize import first_line, for_file_name
 from mailboxd.core.standstill import OVER
 from mailboxd.core.times import to_epoch
@@ -41,6 +41,7 @@ from mailboxd.mailbox.layout import Workspace, is_temporary
 from mailboxd.mailbox.maildir import REASON, walk
 from mailboxd.store.database import recreation
 from mailboxd.store.integrity import DatabaseCheck
+from mailboxd.user import standstills
 
 if TYPE_CHECKING:
     from mailboxd.clock import Clock
@@ -272,7 +273,7 @@ def probe_daemon(ws: Workspace, environ: Mapping[str, str], clock: Clock) -> Dae
     """The process that holds the lock, and how it was started; without one, its installed unit and why the latest one
     could not start. Raises WorldError.
     """
-    pid, standstill = lock.holder(ws), user_state.standstill(environ)
+    pid, standstill = lock.holder(ws), standstills.standstill(environ)
     paused = "" if standstill is None else first_line(standstill.text)
     if not pid:
         unit_name = unit_of(ws.root)

@@ -22,6 +22,9 @@ from typing import Self
 from mailboxd.actions.gate import GateDir, content_sha256, named_files, programs
 from mailboxd.actions.perform import perform
 from mailboxd.actions.result import ActionContext, ActionResult, NotNow
+from mailboxd.clock import SystemClock
+from mailboxd.config import Config
+from mailboxd.config.settings import action_rules
 from mailboxd.core.approvals import (
     Action,
     ActionEnded,
@@ -35,11 +38,26 @@ from mailboxd.core.approvals import (
 from mailboxd.core.sanitize import first_line, one_line
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import BusyError, NoRoomError, Refused
+from mailboxd.mailbox.layout import Workspace
 
 _PATIENCE = 60
 """How often it is tried to record an end: each time a lock is waited for as well (`BUSY_MS`)."""
 _PAUSE = 1.0
 _log = logging.getLogger("mailboxd")
+
+
+def setting(ws: Workspace, config: Config, environ: Mapping[str, str]) -> ActionContext:
+    """The environment of side effects; `environ` is the daemon's own."""
+    return ActionContext(
+        root=ws.root,
+        environ=environ,
+        monotonic=SystemClock().monotonic,
+        rules=action_rules(config),
+        timeout=config.actions.timeout_seconds,
+        openclaw=config.openclaw.command,
+        openclaw_environment=config.openclaw.environment,
+        output_cap=config.limits.output_bytes,
+    )
 
 
 def run(engine: Engine, approval_id: str, setting: ActionContext, pause: Callable[[float], None]) -> Approval:

@@ -32,7 +32,7 @@ from enum import StrEnum
 from pathlib import PurePath
 from typing import Any
 
-from mailboxd import attention, config, overview, user_state
+from mailboxd import attention, config, overview
 from mailboxd.actions.command import ProgramResult, message_argv, message_problem, message_result
 from mailboxd.actions.result import summary_of
 from mailboxd.agents.call_dir import Exit
@@ -65,6 +65,7 @@ from mailboxd.protocol.repeats import RuleTimes, read_repeat
 from mailboxd.store.attention_queries import opened_together
 from mailboxd.store.reports import Report
 from mailboxd.store.store import Order
+from mailboxd.user import registry
 
 SECONDS = 60.0
 """The longest time, in seconds, that a notice may take."""
@@ -387,7 +388,7 @@ class PeopleNotifier:
     def _everywhere(self) -> Overview:
         """The overview of this workspace, of the user's others, and of the other hosts of the hub."""
         with suppress(ConfigError, WorldError):
-            registered = [ws.root for ws in user_state.workspaces(os.environ)]
+            registered = [ws.root for ws in registry.workspaces(os.environ)]
             hosts = other_hosts(os.environ, self.engine.clock.now())
             return overview.everywhere(
                 self.engine.clock, os.environ, dict.fromkeys([self.ws.root, *registered]), self._agent_of, hosts

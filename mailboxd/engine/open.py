@@ -6,35 +6,19 @@ Separate from `daemon.assemble`, whose imports would make a command a third slow
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from mailboxd.actions.result import ActionContext
 from mailboxd.clock import SystemClock
 from mailboxd.config import Config
-from mailboxd.config.settings import action_rules, settings
+from mailboxd.config.settings import settings
 from mailboxd.engine.engine import Engine
 from mailboxd.mailbox import lock
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.store.database import lockers
 from mailboxd.store.opening import open_workspace
-
-
-def setting(ws: Workspace, config: Config, environ: Mapping[str, str]) -> ActionContext:
-    """The environment of side effects; `environ` is the daemon's own."""
-    return ActionContext(
-        root=ws.root,
-        environ=environ,
-        monotonic=SystemClock().monotonic,
-        rules=action_rules(config),
-        timeout=config.actions.timeout_seconds,
-        openclaw=config.openclaw.command,
-        openclaw_environment=config.openclaw.environment,
-        output_cap=config.limits.output_bytes,
-    )
-
 
 _MOST_WAITS = 11
 """How often a command waits `BUSY_MS` for the daemon of its workspace: a minute in all."""

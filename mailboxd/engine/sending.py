@@ -158,7 +158,7 @@ def _require_known(plan: Plan, own: str, ws: Workspace) -> None:
 
 def _why_not(report: Report, hub: HubView, own: str, agent: str) -> str | None:
     """Why the agent cannot be given work; None = it can, or nobody has said yet."""
-    from mailboxd.agents.openclaw import Messaging
+    from mailboxd.core.messaging import Messaging
 
     if agent == SELF or agent.lower() == own.lower():
         return None
@@ -175,7 +175,7 @@ def _why_not(report: Report, hub: HubView, own: str, agent: str) -> str | None:
 
 def receivers(report: Report, own: str) -> list[str]:
     """The other agents of this OpenClaw to whom `own` may give work, as far as is known."""
-    from mailboxd.agents.openclaw import Messaging
+    from mailboxd.core.messaging import Messaging
 
     messaging = Messaging(*report.peers().get("messaging", (True, ())))
     return [name for name in report.reachable(own) if messaging.permits(own, name)]

@@ -16,7 +16,7 @@ from itertools import repeat
 from pathlib import Path, PurePath
 from typing import Any, ClassVar
 
-from mailboxd import config, integration, user_state
+from mailboxd import config, integration
 from mailboxd.agents.ask import ask
 from mailboxd.agents.gateway.transport import EXTRA, OWNER_TOOLS, QUESTIONS, pairing_file
 from mailboxd.agents.json_output import complaint
@@ -35,7 +35,8 @@ from mailboxd.mailbox.unread import found_before
 from mailboxd.mcp.registration import OpenClawConfig
 from mailboxd.setup.service import Service, service_of
 from mailboxd.store.opening import open_workspace
-from mailboxd.user_state import UserState
+from mailboxd.user import registry
+from mailboxd.user.state import UserState
 
 
 def create_workspace(
@@ -64,7 +65,7 @@ def create_workspace(
     if not ws.database.exists():
         made.append(".mailboxd/mailboxd.db")
     open_workspace(ws.database, now).close()
-    user_state.register(ws.root, environ)
+    registry.register(ws.root, environ)
     return made
 
 

@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from mailboxd import health, user_state
+from mailboxd import health, seen_items
 from mailboxd.clock import Clock
 from mailboxd.core import entrance
 from mailboxd.core.budget import money
@@ -681,7 +681,7 @@ class ChangeWatcher:
             grade = health.read(workspace.ws, pid, self.clock.now(), self.clock.monotonic())[0].value
         except (MailboxdError, OSError):
             return f"{workspace.key}:none"
-        noted = user_state.seen_stamp(workspace.ws.root, self.environ)
+        noted = seen_items.seen_stamp(workspace.ws.root, self.environ)
         return f"{workspace.key}:{last}:{noted}:{grade}"
 
     def _of_hosts(self, hosts: Hosts) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from mailboxd import attention, overview, user_state
+from mailboxd import attention, overview
 from mailboxd.attention import Need
 from mailboxd.core.spending import MEASURES, Account, Spend, amount_said, of_cap, shown_measure, total, unit
 from mailboxd.drawing.days import Column, days_svg
@@ -18,6 +18,7 @@ from mailboxd.explain.model import TaskSnapshot
 from mailboxd.health import Grade
 from mailboxd.overview import Condition, Decision, Overview, Place, Section, Spent
 from mailboxd.store import task_queries
+from mailboxd.user import standstills
 from mailboxd.web.page_models import PageModels, Row, held_orders, of_host, with_form
 from mailboxd.web.workspaces import WebWorkspace
 
@@ -102,7 +103,7 @@ def overview_values(models: PageModels) -> Row:
         "places": [_place(one, key(one.place)) for one in sorted(found.places, key=_loudest)],
         "is_well": not any(map(is_loud, found.places)),
         "is_new": bool(looks) and not any(place.states or place.open or place.troubles for place in found.places),
-        "paused": user_state.standstill(models.workspaces.environ),
+        "paused": standstills.standstill(models.workspaces.environ),
         "has_hosts": bool(hosts),
     }
 

@@ -14,7 +14,7 @@ from difflib import unified_diff
 from itertools import pairwise
 from typing import Any
 
-from mailboxd import attention, health, user_state
+from mailboxd import attention, health, seen_items
 from mailboxd import search as search_of
 from mailboxd.agents import last_tool
 from mailboxd.attention import OF_TASKS, Item, Need
@@ -50,6 +50,7 @@ from mailboxd.store.later import history, later, repetition_called
 from mailboxd.store.reports import Report, opened
 from mailboxd.store.search import SearchQuery, fts_query
 from mailboxd.store.task_queries import details
+from mailboxd.user import saved_searches, standstills
 from mailboxd.web import bulk
 from mailboxd.web.workspaces import MOST_CORRECTED, WebWorkspace, WebWorkspaces, recipes
 
@@ -144,7 +145,7 @@ class PageModels:
         return {"grade": Grade(grade).value, "troubles": said, "running": pid is not None, "pid": pid or None}
 
     def seen(self, workspace: WebWorkspace) -> Seen:
-        return user_state.seen(workspace.ws.root, self.workspaces.environ, self.clock.now())
+        return seen_items.seen(workspace.ws.root, self.workspaces.environ, self.clock.now())
 
     def _counts(self, workspace: WebWorkspace, report: Report, shown: Row) -> Row:
         phases, standing = report.phases(), report.spending(self.clock.now())
@@ -183,7 +184,7 @@ class PageModels:
                 found = {"rows": rows, "total": total, "agents": task_queries.list_agents(report, 200)}
                 found["events_shown"] = task_queries.latest_events(report, None, 12)
                 found["later"] = self._later(workspace, report)
-        found["paused"] = user_state.standstill(self.workspaces.environ)
+        found["paused"] = standstills.standstill(self.workspaces.environ)
         return found | {"workspace": shown, "page": page, "pages_total": _pages(found["total"])}
 
     def for_many(self, workspace: WebWorkspace, order: bulk.BulkOrder, wanted: task_queries.Filter) -> Row:
@@ -202,7 +203,7 @@ class PageModels:
 
     def searches(self) -> list[tuple[str, str]]:
         """The names and addresses of the user's saved searches."""
-        return user_state.searches(self.workspaces.environ)
+        return saved_searches.searches(self.workspaces.environ)
 
     def palette(self, words: str) -> list[Row]:
         """What the palette leads to: pages and saved searches of which all these words are part, and tasks."""
@@ -275,9 +276,9 @@ class PageModels:
         """Note that the user has opened this task (of `task` or `record`): its failure is seen, its result is read."""
         ended, place = {task["id"]: task["completed_at"]}, (workspace.ws.root, self.workspaces.environ)
         if task["phase"] == Phase.FAILED:
-            user_state.see(*place, self.clock.now(), ended)
+            seen_items.see(*place, self.clock.now(), ended)
         elif task["phase"] == Phase.COMPLETED and task["parent"] is None:
-            user_state.read(*place, self.clock.now(), ended)
+            seen_items.read(*place, self.clock.now(), ended)
 
     def record(self, workspace: WebWorkspace, name: str) -> Row:
         """Everything on record about a task, without drawings. Raises UnavailableError."""

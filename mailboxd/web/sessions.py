@@ -22,7 +22,7 @@ from starlette.responses import Response
 from mailboxd.clock import Clock
 from mailboxd.core.times import plus
 from mailboxd.errors import WorldError
-from mailboxd.user_state import UserState
+from mailboxd.user.state import UserState
 
 FILE = "web.json"
 LINK_SECONDS = 3_600

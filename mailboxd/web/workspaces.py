@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mailboxd import config, user_state
+from mailboxd import config, seen_items
 from mailboxd.clock import Clock
 from mailboxd.core.approvals import ApprovalDecision
 from mailboxd.core.model import Task
@@ -44,6 +44,7 @@ from mailboxd.store.attention_queries import failed_at, failure, is_refused, is_
 from mailboxd.store.overview_queries import finished_at
 from mailboxd.store.reports import opened
 from mailboxd.store.task_queries import find_exact
+from mailboxd.user import registry, saved_searches, standstills
 from mailboxd.web import bulk, new_task
 from mailboxd.web.new_task import Form, plain, text_of
 
@@ -107,7 +108,7 @@ class WebWorkspaces:
 
     def _registered(self) -> list[Workspace]:
         try:
-            return user_state.workspaces(self.environ)
+            return registry.workspaces(self.environ)
         except MailboxdError:
             return []
 
@@ -189,12 +190,12 @@ class FormActions:
             lying = unread(workspace.ws, report.are_live, to_epoch(self.clock.now())) if "/" in name else []
         files = {one.path: one.changed for one in lying if one.path == name and not one.command}
         if files:
-            _require_noted(user_state.see(workspace.ws.root, self.environ, self.clock.now(), {}, files), self.environ)
+            _require_noted(seen_items.see(workspace.ws.root, self.environ, self.clock.now(), {}, files), self.environ)
             return "dismissed"
         if ended is None and not is_listed and _MESSAGE.fullmatch(name) is None:
             raise Refused("bad-form", "the form names nothing that could be dismissed", "Open the page again.")
         if ended is not None:
-            noted = user_state.see(workspace.ws.root, self.environ, self.clock.now(), {name: ended})
+            noted = seen_items.see(workspace.ws.root, self.environ, self.clock.now(), {name: ended})
             _require_noted(noted, self.environ)
             return "dismissed"
         with _engine(workspace) as engine, engine.batch():
@@ -226,7 +227,7 @@ class FormActions:
             ended = None if found is None else finished_at(report, found)
         if found is None or ended is None:
             raise Refused("bad-form", "the form names no finished task", "Open the page again.")
-        noted = user_state.read(workspace.ws.root, self.environ, self.clock.now(), {found: ended})
+        noted = seen_items.read(workspace.ws.root, self.environ, self.clock.now(), {found: ended})
         _require_noted(noted, self.environ)
         return "read"
 
@@ -237,7 +238,7 @@ class FormActions:
         except ValueError:
             raise Refused("bad-form", "the form says no time", "Open the page again.") from None
         now = self.clock.now()
-        noted = [user_state.read(one.ws.root, self.environ, now, {}, until=until) for one in workspaces]
+        noted = [seen_items.read(one.ws.root, self.environ, now, {}, until=until) for one in workspaces]
         _require_noted(all(noted), self.environ)
         return "read"
 
@@ -260,9 +261,9 @@ class FormActions:
         if word not in STANDSTILLS:
             raise Refused("bad-form", "the form says neither pause nor resume", "Open the page again.")
         said = Standstill(process.name(), self.clock.now(), text_of(form, "note", _MAX_NOTE), word == "resume-all")
-        user_state.say_standstill(self.environ, said)
+        standstills.say_standstill(self.environ, said)
         try:
-            places = user_state.workspaces(self.environ)
+            places = registry.workspaces(self.environ)
         except MailboxdError:  # what was said holds without the list, which only tells whom to wake
             return f"{word}-unheard"
         for ws in places:
@@ -326,19 +327,19 @@ class FormActions:
                 if (failed := failure(report, one.id)) and bulk.listed(failed) == one and (at := failed["completed_at"])
             }
         if ended:
-            noted = user_state.see(workspace.ws.root, self.environ, self.clock.now(), ended)
+            noted = seen_items.see(workspace.ws.root, self.environ, self.clock.now(), ended)
             _require_noted(noted, self.environ)
         left = [(one.id, bulk.CHANGED) for one in tasks if one.id not in ended]
         return bulk.Done(order, len(ended), left)
 
     def save_search(self, name: str, address: str) -> str:
         """Save the search at this address of the page; returns what was done. Raises MailboxdError."""
-        user_state.save_search(self.environ, plain(name), address)
+        saved_searches.save_search(self.environ, plain(name), address)
         return "saved"
 
     def forget_search(self, name: str) -> str:
         """Forget a saved search; returns what was done. Raises MailboxdError."""
-        user_state.forget_search(self.environ, name)
+        saved_searches.forget_search(self.environ, name)
         return "forgotten"
 
     def undo_all(self, workspace: WebWorkspace, together: str) -> str:
@@ -391,7 +392,7 @@ _PATIENCE = 8.0
 
 def _require_noted(noted: bool, environ: Mapping[str, str]) -> None:
     if not noted:
-        raise user_state.not_noted(environ, "; the log of the page says more")
+        raise seen_items.not_noted(environ, "; the log of the page says more")
 
 
 def _pause(seconds: float) -> None:

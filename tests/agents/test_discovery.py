@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from mailboxd.agents.call_dir import Exit
 from mailboxd.agents.openclaw import (
     Allowed,
-    Messaging,
     Peer,
     hides_plugin,
     messaging,
@@ -22,6 +21,7 @@ from mailboxd.agents.openclaw import (
     parse_version,
 )
 from mailboxd.agents.openclaw_versions import OLDEST, Version
+from mailboxd.core.messaging import Messaging
 from tests.agents.recorded import printed, recorded
 
 NEW, OLD = (2026, 9, 6), (2026, 8, 2)

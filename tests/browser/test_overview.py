@@ -12,7 +12,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import Page, expect
 
-from mailboxd import user_state
+from mailboxd import seen_items
 from mailboxd.clock import SystemClock
 from mailboxd.core.model import Policy, Usage
 from mailboxd.core.outcomes import Failed, Permanence
@@ -65,7 +65,7 @@ def page(stage: Stage, chromium: Chromium, tmp_path: Path) -> Iterator[Page]:
 
 def test_with_nothing_waiting_one_screen_answers_the_five_questions(stage: Stage, page: Page, tmp_path: Path) -> None:
     environ, now = {"XDG_STATE_HOME": str(tmp_path / "state")}, SystemClock().now()
-    user_state.read(stage.ws.root, environ, now, {}, until=now)
+    seen_items.read(stage.ws.root, environ, now, {}, until=now)
     page.goto("/")
     expect(page.get_by_text("Nothing waits for you.")).to_be_in_viewport()
     for section in ("#answers", "#finished", "#spent svg.days", "#workspaces"):

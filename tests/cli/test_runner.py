@@ -81,7 +81,7 @@ def lock(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Locked]:
 def perform(stage: Stage, approval: str, lock: Locked) -> Approval:
     settings = config.load(stage.ws.config)
     with open.engine(stage.ws, settings) as engine:
-        return action_runner.run(engine, approval, open.setting(stage.ws, settings, os.environ), lock.pause)
+        return action_runner.run(engine, approval, action_runner.setting(stage.ws, settings, os.environ), lock.pause)
 
 
 def test_an_end_that_was_seen_is_recorded_when_a_lock_is_gone(stage: Stage, approved: str, lock: Locked) -> None:

@@ -10,7 +10,6 @@ from typing import cast
 
 import pytest
 
-from mailboxd import user_state
 from mailboxd.core.schedule import Capacity
 from mailboxd.core.standstill import Standstill
 from mailboxd.doctor.facts import Level
@@ -18,6 +17,8 @@ from mailboxd.doctor.workspace import daemon as checked
 from mailboxd.doctor.workspace import probe_daemon
 from mailboxd.errors import Refused
 from mailboxd.mailbox import lock
+from mailboxd.user import registry, standstills
+from mailboxd.user.state import UserState
 from mailboxd.web.app import templates
 from mailboxd.web.overview_page import overview_values
 from mailboxd.web.page_models import PageModels
@@ -35,21 +36,21 @@ def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def file_of_it() -> Path:
-    return user_state.UserState.of(os.environ).folder / user_state.STANDSTILL
+    return UserState.of(os.environ).folder / standstills.STANDSTILL
 
 
 def test_everything_is_paused_with_a_note_and_resumed(stage: Stage) -> None:
     said = stage.json("pause", "--all", "--note", NOTE)
     assert (said["said"]["note"], said["said"]["over"]) == (NOTE, False)
     assert said["daemons"] == [{"workspace": str(stage.ws.root), "daemon": {"running": False}, "heard": True}]
-    paused = user_state.standstill(os.environ)
+    paused = standstills.standstill(os.environ)
     assert paused is not None
     assert paused.text.endswith(f": {NOTE}")
     shown = stage.run("resume", "--all")
     assert shown.exit_code == 0, shown.output
     assert "every agent goes on" in shown.stdout
-    assert user_state.standstill(os.environ) is None
-    latest = user_state.latest_standstill(os.environ)
+    assert standstills.standstill(os.environ) is None
+    latest = standstills.latest_standstill(os.environ)
     assert latest is not None
     assert latest.over
 
@@ -74,7 +75,7 @@ def test_an_agent_may_neither_pause_nor_resume_everything(stage: Stage) -> None:
     assert not file_of_it().exists()
     stage.run("pause", "--all")
     assert "permission-denied" in stage.run("resume", "--all", env=inside).stderr
-    assert user_state.standstill(os.environ) is not None
+    assert standstills.standstill(os.environ) is not None
 
 
 def test_status_and_inbox_name_it_with_the_command_that_ends_it(stage: Stage) -> None:
@@ -116,17 +117,17 @@ def test_the_page_shows_it_and_has_a_button_for_both(stage: Stage) -> None:
 def test_a_word_that_cannot_be_read_holds_everything(stage: Stage, damage: bytes) -> None:
     stage.run("pause", "--all")
     file_of_it().write_bytes(damage)
-    paused = user_state.standstill(os.environ)
+    paused = standstills.standstill(os.environ)
     assert paused is not None
     assert "cannot be read" in paused.text
     assert stage.run("resume", "--all").exit_code == 0
-    assert user_state.standstill(os.environ) is None
+    assert standstills.standstill(os.environ) is None
 
 
 def test_one_that_others_may_write_holds_and_says_so(stage: Stage) -> None:
     stage.run("pause", "--all")
     file_of_it().chmod(0o666)
-    paused = user_state.standstill(os.environ)
+    paused = standstills.standstill(os.environ)
     assert paused is not None
     assert "cannot be read" in paused.text
 
@@ -146,32 +147,32 @@ def as_a_link_to_nothing(folder: Path) -> None:
 @pytest.mark.parametrize("damaged", [as_a_loop, as_a_file, as_a_link_to_nothing])
 def test_a_place_that_cannot_be_looked_into_ends_no_pause(stage: Stage, damaged: Callable[[Path], None]) -> None:
     stage.run("pause", "--all", "--note", NOTE)
-    watch = user_state.StandstillWatch(os.environ)
+    watch = standstills.StandstillWatch(os.environ)
     before, place = watch(), file_of_it().parent
     place.rename(place.with_name("elsewhere"))
     damaged(place)
     assert before is not None
     assert watch() == before, "a daemon that knows of it keeps to it"
-    fresh = user_state.StandstillWatch(os.environ)
+    fresh = standstills.StandstillWatch(os.environ)
     unreadable = fresh()
     assert unreadable is not None
     assert f"{file_of_it()} cannot be read" in unreadable.text
-    assert fresh() == unreadable == user_state.standstill(os.environ), "it is one standstill, however often looked at"
+    assert fresh() == unreadable == standstills.standstill(os.environ), "it is one standstill, however often looked at"
     place.unlink()
     place.with_name("elsewhere").rename(place)
     assert watch() == fresh() == before
     assert stage.run("resume", "--all").exit_code == 0
-    assert user_state.standstill(os.environ) is None
+    assert standstills.standstill(os.environ) is None
 
 
 @pytest.mark.parametrize("named", [{"XDG_STATE_HOME": "/nonexistent"}, {"HOME": "/nonexistent"}, {"HOME": "/dev/null"}])
 def test_an_account_without_a_state_directory_is_not_paused(named: dict[str, str]) -> None:
-    assert user_state.StandstillWatch(named)() is None
-    assert user_state.standstill(named) is None
+    assert standstills.StandstillWatch(named)() is None
+    assert standstills.standstill(named) is None
 
 
 def test_it_is_said_and_heard_though_the_list_of_workspaces_cannot_be_read(stage: Stage) -> None:
-    listed = file_of_it().with_name(user_state.FILE)
+    listed = file_of_it().with_name(registry.FILE)
     listed.parent.mkdir(parents=True, exist_ok=True)
     listed.write_bytes(b"[]")
     listed.chmod(0o666)
@@ -180,7 +181,7 @@ def test_it_is_said_and_heard_though_the_list_of_workspaces_cannot_be_read(stage
     assert "every agent of this user on this host is paused" in paused.stdout
     assert f"{stage.ws.root}: no daemon runs" in paused.stdout, "the workspace where it is said is known"
     assert f"other users own {listed}" in paused.stdout
-    assert user_state.standstill(os.environ) is not None
+    assert standstills.standstill(os.environ) is not None
     resumed = stage.run("resume", "--all", "--json")
     assert "other users own" in json.loads(resumed.stdout)["problem"]
     actions = FormActions(stage.clock)
@@ -190,14 +191,14 @@ def test_it_is_said_and_heard_though_the_list_of_workspaces_cannot_be_read(stage
 
 
 def test_a_daemon_reads_it_again_only_when_it_has_changed(stage: Stage) -> None:
-    watch = user_state.StandstillWatch(os.environ)
+    watch = standstills.StandstillWatch(os.environ)
     assert watch() is None
     stage.run("pause", "--all")
     first = watch()
     assert first is not None
     assert watch() is first
     stage.run("resume", "--all")
-    assert watch() == user_state.latest_standstill(os.environ)
+    assert watch() == standstills.latest_standstill(os.environ)
     file_of_it().unlink()
     assert watch() is None
 
@@ -209,7 +210,7 @@ def test_a_daemon_that_has_not_heard_it_is_named(stage: Stage) -> None:
         assert shown.exit_code == 1
         assert "HAS NOT HEARD IT" in shown.stdout
         with stage.engine() as engine:
-            engine.store.meta.set_standstill(user_state.standstill(os.environ))
+            engine.store.meta.set_standstill(standstills.standstill(os.environ))
         assert "HAS NOT HEARD IT" in stage.run("resume", "--all").stdout
 
 

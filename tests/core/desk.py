@@ -45,7 +45,7 @@ from mailboxd.store import event_log, explain_queries
 from mailboxd.store.meta import PEERS
 from mailboxd.store.store import Order, Store
 from mailboxd.taskmd.sync import to_record
-from mailboxd.user_state import UserState
+from mailboxd.user.state import UserState
 
 DONE = Results("done")
 PUBLISH = Action("publish", ActionKind.COMMAND, argv=("make", "publish"))

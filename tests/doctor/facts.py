@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from mailboxd.agents.acp.transport import HarnessInfo
-from mailboxd.agents.openclaw import Allowed, Messaging, Peer, Rules
+from mailboxd.agents.openclaw import Allowed, Peer, Rules
+from mailboxd.core.messaging import Messaging
 from mailboxd.doctor.facts import (
     Daemon,
     Directory,

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from mailboxd.agents.acp.transport import HarnessInfo
-from mailboxd.agents.openclaw import Allowed, Messaging, Peer
+from mailboxd.agents.openclaw import Allowed, Peer
+from mailboxd.core.messaging import Messaging
 from mailboxd.doctor import diagnose
 from mailboxd.doctor.facts import (
     CheckResult,

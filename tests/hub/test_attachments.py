@@ -27,7 +27,7 @@ from mailboxd.hub.wire.mail import MOST_ATTACHED, Refusal
 from mailboxd.hub.wire.subjects import FILES, Subject
 from mailboxd.keys import PrivateKey
 from mailboxd.protocol.messages import parse_message
-from mailboxd.user_state import UserState
+from mailboxd.user.state import UserState
 from tests.cli.stage import make
 from tests.e2e.support import eventually, task
 from tests.hub.conftest import Joined

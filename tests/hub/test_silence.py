@@ -13,7 +13,7 @@ from mailboxd.effects.hub_mail import HubMail
 from mailboxd.hub.files.spool import Spool
 from mailboxd.hub.files.view import HEARD, PEERS, Heard, HubInfo, HubView, PeerInfo, PoolInfo
 from mailboxd.store.store import Order
-from mailboxd.user_state import UserState
+from mailboxd.user.state import UserState
 from tests.cli.stage import make
 
 NOON = "2026-11-21T12:00:00.000Z"

@@ -40,7 +40,7 @@ from mailboxd.store.database import connect
 from mailboxd.store.journal import Journal
 from mailboxd.store.store import Order, Store
 from mailboxd.taskmd.sync import TaskMarkdown
-from mailboxd.user_state import UserState
+from mailboxd.user.state import UserState
 from tests.e2e.support import message, reply, task
 
 SETTINGS = Settings(agent="alpha", policy=Policy(backoff_base=0.01, backoff_max=0.02), slots=3)

@@ -19,10 +19,10 @@ from mailboxd.core.events import Role
 from mailboxd.core.inputs import NewTask
 from mailboxd.core.model import Check, Policy, Spec
 from mailboxd.core.vocabulary import CheckVerdict
+from mailboxd.effects import action_runner
 from mailboxd.effects.action_performer import ActionPerformer
 from mailboxd.effects.check_runner import CheckReport, CheckRunner
 from mailboxd.effects.process_table import ProcessTable
-from mailboxd.engine import open
 from mailboxd.engine.reports import Reports
 from mailboxd.errors import WorldError
 from tests.cli.asking import ask, perform
@@ -109,7 +109,7 @@ def test_for_want_of_descriptors_what_became_of_an_effect_is_still_to_be_asked(t
         assert isinstance(order.effect, Verify)
         calls = ProcessTable(stage.ws.turns, selector, {}, 1 << 20, 1.0)
         reports = Reports(engine)
-        performer = ActionPerformer(engine, calls, open.setting(stage.ws, settings, os.environ), (), reports)
+        performer = ActionPerformer(engine, calls, action_runner.setting(stage.ws, settings, os.environ), (), reports)
         with descriptors(free), suppress(WorldError):
             performer.verify(order, order.effect)
         assert not reports

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from mailboxd import user_state
 from mailboxd.config.model import NotifySection
 from mailboxd.core.effects import Notify
 from mailboxd.core.inputs import OpenCircuit
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import Notice
 from mailboxd.effects.notifier import NoticeMessage, chat_text
+from mailboxd.user import registry
 from tests.cli.asking import PUBLISH, ask
 from tests.cli.stage import NOW, Stage, make
 from tests.e2e.support import eventually
@@ -198,7 +198,7 @@ def test_the_digest_tells_of_all_workspaces_of_the_user(bell: Bell, tmp_path: Pa
     other.ws.config.write_text(other.ws.config.read_text().replace('agent: "alpha"', 'agent: "beta"'))
     make(damaged).ws.database.write_bytes(b"no database")
     for root in (other.ws.root, damaged):
-        assert user_state.register(root, os.environ)
+        assert registry.register(root, os.environ)
     bell.ways = ways(tmp_path, digest="daily at 08:00")
     bell.order_digest()
     stop(other, "report", why="the site is down")

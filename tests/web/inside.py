@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mailboxd.user_state import UserState
+from mailboxd.user.state import UserState
 from mailboxd.web.app import WebApp
 from mailboxd.web.page_models import PageModels
 from mailboxd.web.sessions import Sessions

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd import user_state
 from mailboxd.errors import Refused
+from mailboxd.user import registry, saved_searches, standstills
 from tests.cli.stage import Stage, make
 from tests.web.inside import Inside, inside
 
@@ -55,14 +55,14 @@ def test_a_search_that_is_too_long_to_be_kept_is_refused_for_that(page: Inside) 
 def test_files_that_are_nested_too_deeply_count_as_damaged(page: Inside, stage: Stage, tmp_path: Path) -> None:
     page.get("/")
     folder = tmp_path / "state" / "mailboxd"
-    for name in (user_state.SEARCHES, user_state.FILE, *(f"seen/{one.name}" for one in (folder / "seen").iterdir())):
+    for name in (saved_searches.SEARCHES, registry.FILE, *(f"seen/{one.name}" for one in (folder / "seen").iterdir())):
         file = folder / name
         file.write_text("[" * 100_000)
         file.chmod(0o600)
     for path in ("/", f"/w/{page.key()}", "/search?q=x", "/palette?q="):
         assert page.get(path).status == 200
-    (folder / user_state.STANDSTILL).write_text("[" * 100_000)
-    found = user_state.standstill({"XDG_STATE_HOME": str(tmp_path / "state")})
+    (folder / standstills.STANDSTILL).write_text("[" * 100_000)
+    found = standstills.standstill({"XDG_STATE_HOME": str(tmp_path / "state")})
     assert found is not None
     assert "damaged" in found.note
 
@@ -74,19 +74,19 @@ def test_a_hit_says_whose_workspace_it_is_of(stage: Stage, page: Inside) -> None
 
 def test_only_addresses_of_searches_are_kept(tmp_path: Path) -> None:
     environ = {"XDG_STATE_HOME": str(tmp_path)}
-    user_state.save_search(environ, "good", "/search?q=x")
-    file = tmp_path / "mailboxd" / user_state.SEARCHES
+    saved_searches.save_search(environ, "good", "/search?q=x")
+    file = tmp_path / "mailboxd" / saved_searches.SEARCHES
     kept = json.loads(file.read_text())
     evil = [["evil", "javascript:alert(1)"], ["away", "//evil.example/"], ["out", "/leave"], ["odd"], 7]
     file.write_text(json.dumps([*kept, *evil[:3]]))
-    assert user_state.searches(environ) == [("good", "/search?q=x")]
+    assert saved_searches.searches(environ) == [("good", "/search?q=x")]
     file.write_text(json.dumps([*kept, *evil]))
-    assert user_state.searches(environ) == [], "a damaged file counts as empty"
-    for number in range(user_state.MOST_SEARCHES):
-        user_state.save_search(environ, f"s{number}", "/search?q=x")
+    assert saved_searches.searches(environ) == [], "a damaged file counts as empty"
+    for number in range(saved_searches.MOST_SEARCHES):
+        saved_searches.save_search(environ, f"s{number}", "/search?q=x")
     with pytest.raises(Refused, match="saved already"):
-        user_state.save_search(environ, "one more", "/search?q=x")
-    assert len(user_state.searches(environ)) == user_state.MOST_SEARCHES
+        saved_searches.save_search(environ, "one more", "/search?q=x")
+    assert len(saved_searches.searches(environ)) == saved_searches.MOST_SEARCHES
 
 
 def test_the_palette_leads_to_pages_saved_searches_and_tasks(stage: Stage, page: Inside) -> None:

@@ -384,7 +384,7 @@ def run(session: Session, approval: str) -> None:
     ws = session.workspace()
     settings = config.load(ws.config)
     with open.engine(ws, settings) as engine:
-        setting = open.setting(ws, settings, import_environment(os.environ))
+        setting = action_runner.setting(ws, settings, import_environment(os.environ))
         row = action_runner.run(engine, approval, setting, session.pause)
     wakeup.poke(ws.state)
     facts = {"approval": row.id, "state": row.state, "summary": row.summary}

@@ -204,10 +204,10 @@ def _poke(session: Session) -> None:
 
 def _poke_all(session: Session) -> None:
     """Wake the daemons of all workspaces of this user."""
-    from mailboxd import user_state
     from mailboxd.host import wakeup
+    from mailboxd.user import registry
 
     _poke(session)
     with suppress(MailboxdError):
-        for ws in user_state.workspaces(os.environ):
+        for ws in registry.workspaces(os.environ):
             wakeup.poke(ws.state)

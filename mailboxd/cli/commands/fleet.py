@@ -53,11 +53,11 @@ def fleet_command(session: Session, workspaces: Sequence[Path], everything: bool
 
 def _rows(session: Session, named: Sequence[Path]) -> list[Row]:
     """The workspaces that are named, or all of this user and the other hosts."""
-    from mailboxd import user_state
+    from mailboxd.user import registry
 
     if not named and session.path is not None:
         named = [session.path]
-    roots = [path.resolve() for path in named] or user_state.registered(os.environ)
+    roots = [path.resolve() for path in named] or registry.registered(os.environ)
     found = [row_of(root, session.clock) for root in roots]
     return sorted([*found, *([] if named else hosts(session.clock.now()))], key=_urgency)
 
@@ -98,16 +98,17 @@ def row_of(root: Path, clock: Clock) -> Row:
 
 
 def _current_state(ws: Workspace, clock: Clock) -> Row:
-    from mailboxd import user_state
+    from mailboxd import seen_items
     from mailboxd.store.reports import opened, workspace_summary
+    from mailboxd.user import standstills
 
     pid = lock.holder(ws)
     now = clock.now()
     grade, troubles = health.read(ws, pid, now, clock.monotonic())
     with opened(ws.database) as report, report.snapshot():
         found = workspace_summary(report)
-        seen = user_state.seen(ws.root, os.environ, now)
-        paused = user_state.standstill(os.environ)
+        seen = seen_items.seen(ws.root, os.environ, now)
+        paused = standstills.standstill(os.environ)
         waiting = attention.of(ws, report, clock, attention.program_for(ws), seen, most=_MOST_ITEMS, paused=paused)
         agent = agent_of(ws) or report.agent()
     worst = sorted(troubles, key=lambda trouble: trouble.grade is not Grade.RED)

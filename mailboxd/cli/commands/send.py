@@ -95,10 +95,10 @@ def _is_elsewhere(to: str) -> bool:
 
 def _agents() -> list[tuple[str, Workspace]]:
     """The agents with an existing workspace, each with its workspace."""
-    from mailboxd import user_state
+    from mailboxd.user import registry
 
     found = []
-    for ws in user_state.workspaces(os.environ):
+    for ws in registry.workspaces(os.environ):
         try:
             name = agent_of(ws)
         except MailboxdError:

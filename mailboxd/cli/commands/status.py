@@ -322,8 +322,8 @@ def _dismiss(session: Session, names: tuple[str, ...]) -> None:
     """Take these items off the inbox: failed tasks and unread files for this user, the others for everybody."""
     from mailboxd.cli.operator_actions import carry_out_any, require_operator
     from mailboxd.engine import operator_commands
+    from mailboxd.seen_items import not_noted
     from mailboxd.store.attention_queries import dismissible
-    from mailboxd.user_state import not_noted
 
     require_operator()
     everything = operator_commands.ALL in names

@@ -53,7 +53,7 @@ def web_command(
     prints a link.
     """
     from mailboxd.host import loopback
-    from mailboxd.user_state import UserState
+    from mailboxd.user.state import UserState
     from mailboxd.web.sessions import Sessions
     from mailboxd.web.workspaces import WebWorkspaces, require
 
@@ -80,7 +80,7 @@ def open_page(session: Session, workspaces: Sequence[Path], at: str) -> None:
 
     Ends with Ctrl-C.
     """
-    from mailboxd.user_state import UserState
+    from mailboxd.user.state import UserState
     from mailboxd.web.sessions import Sessions
     from mailboxd.web.workspaces import WebWorkspaces
 
@@ -131,7 +131,7 @@ def _has_screen() -> bool:
 def _open(url: str) -> bool:
     """Open a browser by a file of the user that leads to `url`: other users can read what a program was called with."""
     from mailboxd.errors import MailboxdError
-    from mailboxd.user_state import UserState
+    from mailboxd.user.state import UserState
 
     state, name = UserState.of(os.environ), "open.html"
     page = f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={escape(url)}">\n'

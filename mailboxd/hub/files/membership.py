@@ -32,7 +32,7 @@ from mailboxd.hub.files.view import HEARD, PEERS, SETTINGS
 from mailboxd.hub.wire.members import EVERY, MOST_TOKEN, Invitation, Invited, Members
 from mailboxd.keys import PrivateKey, PublicKey
 from mailboxd.mailbox.files import Stamp
-from mailboxd.user_state import UserState
+from mailboxd.user.state import UserState
 
 KEY, HOSTS, CERTIFICATE, SERVER = "host.key", "hosts.json", "server.pem", "server"
 STATUS, HELD_JOBS = "status.json", "jobs.json"

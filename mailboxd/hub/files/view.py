@@ -17,7 +17,7 @@ from mailboxd.host import wakeup
 from mailboxd.hub.wire.names import Address, role_of
 from mailboxd.mailbox.files import Stamp
 from mailboxd.mailbox.layout import Workspace
-from mailboxd.user_state import UserState
+from mailboxd.user.state import UserState
 
 NOT_RUNNING = "the hub process is not running: mailboxd hub run"
 SETTINGS, PEERS, HEARD = "hub.yaml", "peers.json", "heard.json"

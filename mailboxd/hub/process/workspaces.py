@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mailboxd import attention, config, health, user_state
+from mailboxd import attention, config, health, seen_items
 from mailboxd.clock import Clock
 from mailboxd.core.operator_orders import OPERATOR
 from mailboxd.errors import MailboxdError, WorldError
@@ -23,6 +23,7 @@ from mailboxd.mailbox import lock
 from mailboxd.mailbox.files import Stamp
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.store.reports import opened, workspace_summary
+from mailboxd.user import registry
 
 _MOST = 20
 """Items of each sort in a workspace."""
@@ -68,7 +69,7 @@ class Workspaces:
         """The workspaces of this user and their agents."""
         found: dict[str, Local] = {}
         unread: dict[Path, str] = {}
-        for ws in user_state.workspaces(self.environ):
+        for ws in registry.workspaces(self.environ):
             try:
                 stamp = Stamp.of(ws.config.stat())
                 if self._agents_of.get(ws.root, (None,))[0] != stamp:
@@ -121,7 +122,7 @@ class Workspaces:
     def _read(self, one: Local, grade: str, seen: tuple[object, ...]) -> _Standing:
         try:
             with opened(one.ws.database) as report, report.snapshot():
-                known = user_state.seen(one.ws.root, os.environ, self.clock.now())
+                known = seen_items.seen(one.ws.root, os.environ, self.clock.now())
                 open_tasks = sum(workspace_summary(report)["open"].values())
                 waiting = attention.of(one.ws, report, self.clock, attention.program_for(one.ws), known, most=_MOST)
         except (MailboxdError, OSError):
