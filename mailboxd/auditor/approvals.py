@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from mailboxd.auditor.given import GivenKeys
-from mailboxd.auditor.model import NOWHERE, Check, Decision, Finding
+from mailboxd.auditor.model import Check, Decision, Finding
+from mailboxd.auditor.place import NOWHERE
 from mailboxd.auditor.record import Message, Record, Request
 from mailboxd.errors import MessageError
 from mailboxd.keys import known_as, parse_signature

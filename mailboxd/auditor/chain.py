@@ -11,7 +11,8 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from mailboxd.auditor.model import NOWHERE, Check, Finding, Place
+from mailboxd.auditor.model import Check, Finding
+from mailboxd.auditor.place import NOWHERE, Place
 from mailboxd.store import event_log
 from mailboxd.store.event_log import GENESIS, START, Tip
 from mailboxd.store.journal import FORMAT, SHAPES

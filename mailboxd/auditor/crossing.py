@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mailboxd.auditor.chain import Chain
-from mailboxd.auditor.model import Check, Finding, Judged, Place
+from mailboxd.auditor.model import Check, Finding, Judged
+from mailboxd.auditor.place import Place
 from mailboxd.auditor.record import Message, Record
 from mailboxd.core.vocabulary import same_agent
 

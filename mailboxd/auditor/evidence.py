@@ -10,7 +10,8 @@ from datetime import date, timedelta
 from typing import Any, Protocol
 
 from mailboxd.auditor.chain import same, twice
-from mailboxd.auditor.model import Check, Finding, Place
+from mailboxd.auditor.model import Check, Finding
+from mailboxd.auditor.place import Place
 from mailboxd.auditor.reading import Listing
 from mailboxd.auditor.record import Message, Record, sha256
 from mailboxd.intake.archive import reason_file

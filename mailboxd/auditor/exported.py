@@ -17,7 +17,8 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
 from mailboxd.auditor.chain import parsed
-from mailboxd.auditor.model import Check, Finding, Place
+from mailboxd.auditor.model import Check, Finding
+from mailboxd.auditor.place import Place
 from mailboxd.errors import UnavailableError
 from mailboxd.keys import parse_signature
 from mailboxd.mailbox.files import digest_of, directory, read_file

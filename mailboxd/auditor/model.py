@@ -1,26 +1,13 @@
-"""The values of an audit: places, findings, and what is said in the end."""
+"""The values of an audit: findings, decisions, and what is said in the end."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
 
+from mailboxd.auditor.place import Place
 from mailboxd.auditor.story import Story
 from mailboxd.signed_heads import NOTHING_PROVEN, Proof
-
-
-class Place(NamedTuple):
-    """A line of a file, which is named relative to what was handed in."""
-
-    file: str
-    line: int
-
-    def __str__(self) -> str:
-        return f"{self.file} line {self.line}" if self.line else self.file
-
-
-NOWHERE = Place("", 0)
 
 
 class Check(StrEnum):

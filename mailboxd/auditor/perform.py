@@ -15,7 +15,8 @@ from mailboxd.auditor.chain import Chain, parsed, twice
 from mailboxd.auditor.crossing import Crossed, Side
 from mailboxd.auditor.evidence import Matched, Texts
 from mailboxd.auditor.given import GivenKeys, UnnamedKeysError
-from mailboxd.auditor.model import Check, Finding, Judged, Place, Verdict
+from mailboxd.auditor.model import Check, Finding, Judged, Verdict
+from mailboxd.auditor.place import Place
 from mailboxd.auditor.reading import Listing, Raw, Source
 from mailboxd.auditor.record import Record
 from mailboxd.auditor.story import Story

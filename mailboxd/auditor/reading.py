@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from mailboxd.auditor import exported
-from mailboxd.auditor.model import Place
+from mailboxd.auditor.place import Place
 from mailboxd.errors import UnavailableError
 from mailboxd.mailbox.files import digest_of, directory, lstat, open_regular, read_file
 from mailboxd.mailbox.layout import is_temporary

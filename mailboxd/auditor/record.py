@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from types import NoneType
 from typing import Any
 
-from mailboxd.auditor.model import NOWHERE, Check, Finding, Place
+from mailboxd.auditor.model import Check, Finding
+from mailboxd.auditor.place import NOWHERE, Place
 from mailboxd.core.approvals import Action, digest, in_words
 from mailboxd.core.events import VERSION, Event, Kind, Role, passed, upcast
 from mailboxd.core.json_codec import from_json

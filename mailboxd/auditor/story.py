@@ -17,7 +17,7 @@ from mailboxd.core.vocabulary import Phase, state_words
 from mailboxd.core.votes import Copy, votes_of
 
 if TYPE_CHECKING:
-    from mailboxd.auditor.model import Place
+    from mailboxd.auditor.place import Place
 
 TASKS = 3000
 """Tasks that are told; of more, the latest."""

@@ -18,7 +18,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Checkbox, DataTable, Footer, Input, Static
 
 from mailboxd.attention import DISMISSIBLE
-from mailboxd.cli.operator_actions import require_operator
+from mailboxd.cli.operator_shell import require_operator
 from mailboxd.cli.text import COLORS, counted
 from mailboxd.core.operator_orders import OPERATOR, Field, FieldKind
 from mailboxd.core.sanitize import for_terminal, one_line

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from mailboxd.cli.operator_actions import OPERATOR, require_operator
+from mailboxd.cli.operator_shell import OPERATOR, require_operator
 from mailboxd.cli.text import say, to_json
 from mailboxd.errors import EXIT_NO
 

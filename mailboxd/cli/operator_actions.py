@@ -1,6 +1,6 @@
 """Operator orders: applied through the engine in this process, in one transaction; then the daemon is woken.
 
-Orders from a shell inside an agent's turn are refused; OpenClaw marks such shells.
+An order from a shell inside an agent's turn is refused (`operator_shell`).
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from mailboxd.cli.operator_shell import require_operator
 from mailboxd.cli.text import folded_list, say, to_json
 from mailboxd.core.sanitize import for_terminal
-from mailboxd.core.vocabulary import OPERATORS
-from mailboxd.errors import Refused
 from mailboxd.host import process
 
 if TYPE_CHECKING:
@@ -22,9 +21,6 @@ if TYPE_CHECKING:
     from mailboxd.core.inputs import OperatorInput
     from mailboxd.core.model import Task
     from mailboxd.engine.engine import Engine
-
-OPERATOR = "operator"
-
 
 Act = Callable[["Engine", "Task", str], Sequence["Event"]]
 """Gives an order to the engine, about a task, as this user."""
@@ -89,18 +85,6 @@ def carry_out_any(session: Session, act: Callable[[Engine, str], Sequence[Event]
         say(for_terminal(f"  -> {facts['held']['undo']}  # takes it back, within 10 s"))
     if not runs:
         say(f"no daemon is running: recorded, and `{session.program(ws)} run` will carry it out", err=True)
-
-
-def require_operator(sender: str = OPERATOR) -> None:
-    """Raise Refused if an agent's shell would act as the operator."""
-    from mailboxd.agents.openclaw import inside_agent
-
-    if sender in OPERATORS and inside_agent(os.environ):
-        raise Refused(
-            "permission-denied",
-            "an agent may not act as the operator: this shell runs inside an agent's turn",
-            "Use the operator's own shell.",
-        )
 
 
 def require_editor() -> None:

@@ -242,7 +242,7 @@ def verb(
         @wraps(function)
         def checked(*arguments: Any, **options: Any) -> int | None:
             if operator:
-                from mailboxd.cli.operator_actions import require_operator
+                from mailboxd.cli.operator_shell import require_operator
 
                 require_operator()
             if extra:

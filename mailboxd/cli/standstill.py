@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from mailboxd.cli.operator_actions import require_operator
+from mailboxd.cli.operator_shell import require_operator
 from mailboxd.cli.session import POLL_INTERVAL
 from mailboxd.core.sanitize import for_terminal, storable_text
 from mailboxd.core.standstill import OVER, Standstill

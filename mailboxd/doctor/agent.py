@@ -49,7 +49,7 @@ from mailboxd.protocol.messages import AckMessage, parse_message
 from mailboxd.store.reports import opened
 
 if TYPE_CHECKING:
-    from mailboxd.doctor.diagnose import Target
+    from mailboxd.doctor.target import Target
 
 _SHOWN = 8
 

@@ -7,14 +7,14 @@ many open tasks) is recorded, said where a person looks, and tried again at the 
 from __future__ import annotations
 
 from datetime import tzinfo
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from mailboxd.config.operator_zone import called
 from mailboxd.core import repetition
 from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.handovers import REPEATED
 from mailboxd.core.json_codec import to_json
-from mailboxd.core.model import Handover
+from mailboxd.core.model import Handover, Task
 from mailboxd.core.repetition import Missed, Repetition
 from mailboxd.core.times import moment
 from mailboxd.core.vocabulary import OPERATORS
@@ -26,8 +26,14 @@ from mailboxd.protocol.head import Place
 from mailboxd.protocol.messages import TaskMessage, parse_message, render_message
 from mailboxd.protocol.repeats import RuleTimes, first_after, read_repeat, rule_of
 
-if TYPE_CHECKING:
-    from mailboxd.intake.interpret import Intake
+
+class Intake(Protocol):
+    """What makes tasks of messages, as far as repeating work needs it (`interpret.Intake`)."""
+
+    def place(self, written_ns: int | None = None) -> Place: ...
+    def held(self, came: Provenance) -> str: ...
+    def free_local_id(self, wanted: str) -> str: ...
+    def new_task(self, message: TaskMessage, *, actor: str, came: Provenance, repetition: str) -> Task: ...
 
 
 MOST = 200

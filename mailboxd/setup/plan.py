@@ -33,7 +33,8 @@ from mailboxd.mailbox.files import directory, publish, world_errors
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.mailbox.unread import found_before
 from mailboxd.mcp.registration import OpenClawConfig
-from mailboxd.setup.service import Service, service_of
+from mailboxd.setup.service import Service
+from mailboxd.setup.service_managers import service_of
 from mailboxd.store.opening import open_workspace
 from mailboxd.user import registry
 from mailboxd.user.state import UserState

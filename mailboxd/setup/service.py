@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from abc import ABC, abstractmethod
@@ -127,15 +126,6 @@ class Service(ABC):
             return
         problem = f"a daemon that was not started by the service (pid {pid or 'unknown'}) holds {self.ws.root}"
         raise Refused("already-running", problem, f"Stop it first: kill {pid or 'PID'}, then run this again.")
-
-
-def service_of(ws: Workspace, environ: Mapping[str, str]) -> Service:
-    """The service under this system's manager: launchd on macOS, else systemd."""
-    from mailboxd.setup.launch_agent import LaunchAgent
-    from mailboxd.setup.service_unit import Unit
-
-    is_macos = shutil.which("launchctl", path=environ.get("PATH")) is not None
-    return LaunchAgent(ws, environ) if is_macos else Unit(ws, environ)
 
 
 def command(*words: str) -> tuple[str, ...]:

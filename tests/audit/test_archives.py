@@ -16,8 +16,9 @@ from click.testing import CliRunner, Result
 from mailboxd.auditor import reading
 from mailboxd.auditor.approvals import BY_COMMAND, says_the_same
 from mailboxd.auditor.given import GivenKey, GivenKeys, UnnamedKeysError
-from mailboxd.auditor.model import Place, Verdict
+from mailboxd.auditor.model import Verdict
 from mailboxd.auditor.perform import audit
+from mailboxd.auditor.place import Place
 from mailboxd.auditor.record import Record
 from mailboxd.auditor.report import consistent, decided, verdict
 from mailboxd.auditor.report import lines as lines_of

@@ -9,7 +9,7 @@ import pytest
 
 from mailboxd.auditor import report as reports
 from mailboxd.auditor import story as stories
-from mailboxd.auditor.model import Place
+from mailboxd.auditor.place import Place
 from mailboxd.auditor.story import Story, facts
 from mailboxd.core.events import Kind
 from mailboxd.store import event_log

@@ -17,10 +17,10 @@ import pytest
 
 from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.clock import SystemClock
-from mailboxd.doctor import diagnose
 from mailboxd.doctor.agent import probe_plugin, run_canary
 from mailboxd.doctor.facts import PluginAnswer
 from mailboxd.doctor.openclaw import probe_transport
+from mailboxd.doctor.target import target_at
 from mailboxd.mailbox.layout import Workspace
 from tests.e2e.support import MAILBOXD, Agent, Company, environment
 
@@ -194,7 +194,7 @@ def test_a_canary_comes_back_and_leaves_no_task(alpha: Agent) -> None:
 
 def test_a_canary_by_message_is_filed_and_leads_to_nothing(alpha: Agent) -> None:
     alpha.start()
-    target = diagnose.target_at(Workspace(alpha.root), "", environment())
+    target = target_at(Workspace(alpha.root), "", environment())
     clock = SystemClock()
     found = list(run_canary(target, clock, lambda _: None, plugin=True, daemon=True))
     assert [(finding.id, finding.level.value) for finding in found] == [
@@ -209,7 +209,7 @@ def test_a_canary_by_message_is_filed_and_leads_to_nothing(alpha: Agent) -> None
 
 
 def test_without_a_daemon_the_canary_waits_in_the_inbox(alpha: Agent) -> None:
-    target = diagnose.target_at(Workspace(alpha.root), "", environment())
+    target = target_at(Workspace(alpha.root), "", environment())
     found = list(run_canary(target, SystemClock(), lambda _: None, plugin=True, daemon=False))
     assert found[-1].id == "canary-filed"
     assert found[-1].level == "note"
@@ -232,7 +232,7 @@ def test_a_turn_that_fails_is_an_error(alpha: Agent) -> None:
 def test_a_canary_turn_with_another_answer_fails(alpha: Agent, reply: str) -> None:
     """A stale answer, an error in prose or another agent's text are answers, too: only the word of this run counts."""
     alpha.company.rewrite({"alpha": {"rules": [OBEDIENT | {"reply": reply}]}})
-    target = diagnose.target_at(Workspace(alpha.root), "", environment())
+    target = target_at(Workspace(alpha.root), "", environment())
     turn = next(iter(run_canary(target, SystemClock(), lambda _: None, plugin=False, daemon=False)))
     assert (turn.id, turn.level.value) == ("canary-turn", "error")
     assert reply == "" or "answered something else" in turn.text
@@ -241,7 +241,7 @@ def test_a_canary_turn_with_another_answer_fails(alpha: Agent, reply: str) -> No
 def test_an_acknowledgement_of_another_message_does_not_pass(alpha: Agent) -> None:
     other = "---\ntype: ack\ntask_id: another\nfrom: alpha\n---\n"
     alpha.company.rewrite({"alpha": {"rules": [OBEDIENT, {"reply": other}]}})
-    target = diagnose.target_at(Workspace(alpha.root), "", environment())
+    target = target_at(Workspace(alpha.root), "", environment())
     found = list(run_canary(target, SystemClock(), lambda _: None, plugin=True, daemon=False))
     assert [(one.id, one.level.value) for one in found] == [("canary-turn", "ok"), ("canary-message", "error")]
 
@@ -252,7 +252,7 @@ FORGED = "---\ntype: ack\ntask_id: {task_id}\nfrom: alpha\n---\n"
 def test_an_acknowledgement_by_the_model_does_not_pass(alpha: Agent) -> None:
     """A model can write what the plugin would have answered: the tokens tell."""
     alpha.company.rewrite({"alpha": {"rules": [OBEDIENT, {"reply": FORGED}]}})
-    target = diagnose.target_at(Workspace(alpha.root), "", environment())
+    target = target_at(Workspace(alpha.root), "", environment())
     found = list(run_canary(target, SystemClock(), lambda _: None, plugin=True, daemon=False))
     assert [(one.id, one.level.value) for one in found] == [("canary-turn", "ok"), ("canary-message", "error")]
     assert "reached the model" in found[-1].text
@@ -264,7 +264,7 @@ REFUSED = "mailboxd: the message was refused: its body is not the one that `byte
 
 
 def test_a_refusal_without_tokens_proves_the_plugin(alpha: Agent, tmp_path: Path) -> None:
-    target = diagnose.target_at(Workspace(alpha.root), "", environment())
+    target = target_at(Workspace(alpha.root), "", environment())
     program = tmp_path / "openclaw"
     answer = {"payloads": [{"text": REFUSED, "isError": True}], "meta": {"agentMeta": {}}}
     said = json.dumps({"runId": "r-1", "status": "ok", "result": answer})

@@ -14,6 +14,7 @@ from mailboxd.clock import SystemClock
 from mailboxd.doctor import diagnose
 from mailboxd.doctor import workspace as checks
 from mailboxd.doctor.openclaw import OpenClawProbes
+from mailboxd.doctor.target import target_at
 from mailboxd.errors import UnavailableError
 from mailboxd.host.linux import parse_mounts
 from mailboxd.host.system import system
@@ -95,7 +96,7 @@ def test_unparsable_output_is_quoted(tmp_path: Path) -> None:
 
 
 def gather(tmp_path: Path, *command: str, environ: Mapping[str, str] | None = None) -> Any:
-    target = diagnose.target_at(None, "", environ or {"PATH": "/usr/bin:/bin"})
+    target = target_at(None, "", environ or {"PATH": "/usr/bin:/bin"})
     object.__setattr__(target, "openclaw", asking(*command))
     told: list[str] = []
     return diagnose.collect(target, environ or {}, SystemClock(), told.append), told

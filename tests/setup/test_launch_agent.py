@@ -13,7 +13,7 @@ import pytest
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.setup import service as services
 from mailboxd.setup.launch_agent import LaunchAgent
-from mailboxd.setup.service import service_of
+from mailboxd.setup.service_managers import service_of
 from mailboxd.setup.service_unit import Unit
 from tests.e2e.conftest import Found
 from tests.e2e.support import BIN, environment, eventually, task

@@ -56,7 +56,7 @@ def caps_command(
     if not changes and not confirm:
         book.show(session)
         return
-    from mailboxd.cli.operator_actions import require_operator
+    from mailboxd.cli.operator_shell import require_operator
 
     require_operator()
     if confirm:

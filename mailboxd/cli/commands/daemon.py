@@ -138,7 +138,7 @@ def _logs(session: Session, follow: bool, lines: int) -> int:
 
 
 def _service(session: Session) -> Service:
-    from mailboxd.setup.service import service_of
+    from mailboxd.setup.service_managers import service_of
 
     return service_of(session.workspace(), os.environ)
 

@@ -22,8 +22,8 @@ from mailboxd.errors import EXIT_CONFIG, EXIT_NO, EXIT_OK
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from mailboxd.doctor.diagnose import Target
     from mailboxd.doctor.facts import CheckResult, Facts
+    from mailboxd.doctor.target import Target
 
     Results = list[tuple[str, CheckResult]]
 
@@ -66,7 +66,7 @@ def doctor_command(session: Session, name: str | None, quick: bool, canary: bool
     --canary also runs one harmless turn of the agent and, with the plugin, sends a message to the agent's own mailbox,
     which is archived without effect.
     """
-    from mailboxd.doctor import diagnose
+    from mailboxd.doctor.target import find_workspace, target_at
 
     if (name or names) and (quick or canary or strict or (name and names)):
         raise click.UsageError("NAME and --names explain, and diagnose nothing: leave the other options out")
@@ -77,8 +77,8 @@ def doctor_command(session: Session, name: str | None, quick: bool, canary: bool
         return EXIT_OK
     if quick and canary:
         raise click.UsageError("--quick runs no --canary")
-    place = (session.workspace(), "") if quick else diagnose.find_workspace(Path.cwd(), session.path)
-    target = diagnose.target_at(*place, os.environ)
+    place = (session.workspace(), "") if quick else find_workspace(Path.cwd(), session.path)
+    target = target_at(*place, os.environ)
     results = examine(session, target, canary=canary, local=quick)
     status = conclude(session, str(target.ws.root) if target.ws is not None else None, results, strict=strict)
     return EXIT_CONFIG if quick and target.settings.problem else status

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mailboxd.cli import elsewhere, repeating
-from mailboxd.cli.operator_actions import OPERATOR, carry_out, carry_out_any, edited, give, read_text
+from mailboxd.cli.operator_actions import carry_out, carry_out_any, edited, give, read_text
+from mailboxd.cli.operator_shell import OPERATOR
 from mailboxd.cli.session import Header, Session, Text, more_tasks, task_argument, verb
 from mailboxd.cli.text import say
 from mailboxd.core.operator_orders import BY_NAME, Field, FieldKind

@@ -13,7 +13,8 @@ import click
 from mailboxd import attention
 from mailboxd.attention import OF_TASKS, Item, Need
 from mailboxd.cli.groups import Group
-from mailboxd.cli.operator_actions import edited, read_text, require_operator
+from mailboxd.cli.operator_actions import edited, read_text
+from mailboxd.cli.operator_shell import require_operator
 from mailboxd.cli.session import POLL_INTERVAL, Header, Session, Text, agent_of, verb
 from mailboxd.cli.task_output import attention_lines
 from mailboxd.cli.text import columns, folded_list, lasted, say, stamp, state, to_json

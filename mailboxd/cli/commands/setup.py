@@ -257,13 +257,13 @@ def _unapplied(session: Session, plan: Plan, *, dry_run: bool) -> int:
 def _examined(session: Session, plan: Plan, *, canary: bool) -> tuple[list[dict[str, Any]], bool]:
     """Run doctor for each agent; returns whether it found no error."""
     from mailboxd.cli.commands import doctor
-    from mailboxd.doctor import diagnose
+    from mailboxd.doctor.target import target_at
     from mailboxd.mailbox.layout import Workspace
 
     checked, healthy = [], True
     for agent, root in plan.homes.items():
         session.tell(f"\n{agent}: mailboxd -w {root} doctor{' --canary' if canary else ''}")
-        about = diagnose.target_at(Workspace(root), "", os.environ)
+        about = target_at(Workspace(root), "", os.environ)
         found = doctor.examine(replace(session, path=root), about, canary=canary)
         well = not any(finding.level == "error" for _, finding in found)
         healthy &= well

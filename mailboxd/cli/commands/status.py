@@ -320,7 +320,8 @@ def inbox_command(session: Session, dismissed: tuple[str, ...], edited: str | No
 
 def _dismiss(session: Session, names: tuple[str, ...]) -> None:
     """Take these items off the inbox: failed tasks and unread files for this user, the others for everybody."""
-    from mailboxd.cli.operator_actions import carry_out_any, require_operator
+    from mailboxd.cli.operator_actions import carry_out_any
+    from mailboxd.cli.operator_shell import require_operator
     from mailboxd.engine import operator_commands
     from mailboxd.seen_items import not_noted
     from mailboxd.store.attention_queries import dismissible
@@ -343,7 +344,8 @@ def _dismiss(session: Session, names: tuple[str, ...]) -> None:
 def _edit(session: Session, name: str) -> None:
     """Send a corrected copy of a rejected file under its name; the rejected one is kept."""
     from mailboxd.cli.commands.check import lines
-    from mailboxd.cli.operator_actions import require_editor, require_operator
+    from mailboxd.cli.operator_actions import require_editor
+    from mailboxd.cli.operator_shell import require_operator
     from mailboxd.intake.trial import rejected, send_again, taken
 
     require_operator()
