@@ -21,7 +21,21 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from bench import contest, floors, goals, growth, idle, latency, machine, messages, processes, report, shapes, taskmd
+from bench import (
+    contest,
+    floors,
+    goals,
+    growth,
+    host,
+    idle,
+    latency,
+    machine,
+    messages,
+    processes,
+    report,
+    shapes,
+    taskmd,
+)
 from bench.processes import Broken
 from bench.workshop import Workshop, say
 
@@ -51,6 +65,7 @@ PARTS: dict[str, Part] = {
     "growth": growth.measure,
     "rebuild": growth.rebuild,
     "idle": idle.measure,
+    "host": host.measure,
     "openclaw": _openclaw,
 }
 """The parts, by their names on the command line and in the results."""

@@ -75,6 +75,7 @@ GOALS = (
     Goal("rebuild", "rebuild, a second time: differences", 0.0, "", _in("rebuild", "differs")),
     Goal("idle", "idle, CPU", 0.03, "%", _in("idle", "CPU %")),
     Goal("idle", "idle, resident memory", 45.0, "MB", _in("idle", "memory MB")),
+    Goal("host", "twelve agents of a host at rest, PSS", 500.0, "MB", _in("host", "12 agents", "at rest", "PSS MB")),
     Goal("idle", "idle, wake-ups in a minute", 4.0, "", _in("idle", "wake-ups per minute")),
     Goal("status", "status, cold, over `python -c pass`", 80.0, "ms", _in("status", "difference", "p50")),
     Goal("messages", "status, cold, with {n} open tasks, over `python -c pass`", 80.0, "ms",

@@ -112,3 +112,10 @@ def switches(pid: int) -> int:
 def ran(pid: int) -> float:
     """Seconds that its threads have run, as the kernel's scheduler counts them. Raises OSError if it does not."""
     return sum(int(file.read_text().split()[0]) for file in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
+
+
+def shares_mb(pid: int) -> tuple[float, float]:
+    """The process's share of the memory in use (PSS), and what is resident (RSS), in MB. Raises OSError."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+    sizes = {name: int(rest.split()[0]) * 1024 / 1e6 for name, _, rest in (line.partition(":") for line in lines)}
+    return sizes["Pss"], sizes["Rss"]

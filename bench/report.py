@@ -55,6 +55,7 @@ _TITLES = {
     "growth": "Growth",
     "rebuild": "Rebuild of the database",
     "idle": "Idle",
+    "host": "A host with many agents",
     "openclaw": "With the real OpenClaw",
 }
 

@@ -6,7 +6,6 @@ order are shown as escapes, variables by their names. The caller of `perform` re
 
 from __future__ import annotations
 
-import difflib
 import json
 import signal
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import FrameType
 
-from mailboxd.actions import file, http
+from mailboxd.actions import file
 from mailboxd.actions.command import (
     command_result,
     message_argv,
@@ -174,6 +173,8 @@ def _difference(old: bytes, new: bytes, path: str) -> list[str]:
     a, b = before.split("\n"), after.split("\n")
     if len(a) + len(b) > _MAX_DIFF_LINES:
         return ["(too long for a diff; the new content:)", *_quoted(after)]
+    import difflib
+
     found = difflib.unified_diff(a, b, f"{path} (now)", f"{path} (new)", lineterm="")
     return ["the diff:", *_quoted("\n".join(found))]
 
@@ -224,6 +225,8 @@ def _performed(action: Action, key: str, target_sha256: str, gate: GateDir, cont
             return file.write(action.path, context.root, content, target_sha256)
         case ActionKind.HTTP:
             with _time_limit(seconds):
+                from mailboxd.actions import http  # 1 MB, with TLS
+
                 return http.request(action, key, context.secrets(action), seconds)
         case ActionKind.MANUAL:
             return ActionResult(Performed.DONE, "a person did it")

@@ -5,7 +5,6 @@ An agent can write to the workspace, so the file is read like a message: bounded
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import os
@@ -180,6 +179,8 @@ def _suggestion(key_path: KeyPath) -> str:
     known = [key.replace(".NAME.", f".{named}.") for key, _ in keys()]
     wanted = ".".join(str(part) for part in key_path)
     sections = {key.partition(".")[0] for key in known}
+    import difflib
+
     close = difflib.get_close_matches(wanted[:200], [*known, *sorted(sections)], n=1, cutoff=0.7)
     # the right word in the wrong section
     close = close or [key for key in known if key.rpartition(".")[2] == str(key_path[-1])][:1]

@@ -21,7 +21,6 @@ separators, zero-width characters, surrogates. Every function takes any `str` an
 
 from __future__ import annotations
 
-import html
 import re
 import unicodedata
 
@@ -92,6 +91,8 @@ def for_drawing(text: str) -> str:
     """`text` escaped for XML: newlines and tabs become spaces, other unprintable characters U+FFFD."""
     if not text.isprintable():
         text = "".join(char if char.isprintable() else " " if char in "\n\t" else "\ufffd" for char in text)
+    import html  # 0.3 MB, of names of characters
+
     return html.escape(text)
 
 

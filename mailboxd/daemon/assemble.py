@@ -6,6 +6,7 @@ import logging
 import os
 import selectors
 import shutil
+import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -56,6 +57,7 @@ from mailboxd.engine.policy import PolicyRecord
 from mailboxd.engine.reports import Reports
 from mailboxd.errors import ConfigError, MessageError, UnavailableError, WorldError
 from mailboxd.host import disk
+from mailboxd.host.listening import listen
 from mailboxd.host.pip_extras import to_add
 from mailboxd.host.process import Reserve
 from mailboxd.host.system import system
@@ -95,19 +97,25 @@ _OTLP = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTE
 def services(ws: Workspace, config: Config) -> Iterator[Sidecar]:
     """Each as a process of its own, which opens the database as a command does. Raises ConfigError."""
     if config.mcp.port:
-        yield _service(ws, "mcp", ("mcp",), "connect", "mcp", "serve", "--http")
+        open_port = partial(listen, config.mcp.port, "`mcp.port`")
+        yield _service(ws, "mcp", ("mcp",), "connect", "mcp", "serve", "--http", listen=open_port)
     if config.web.port:
         yield _service(ws, "web", ("starlette", "uvicorn"), "web", "--port", str(config.web.port))
     if config.metrics.port or config.metrics.otlp_endpoint:
         yield _service(ws, "metrics", ("prometheus_client", "opentelemetry"), "export", "metrics", "--serve")
 
 
-def _service(ws: Workspace, extra: str, needs: tuple[str, ...], *words: str) -> Sidecar:
+def _service(
+    ws: Workspace, extra: str, needs: tuple[str, ...], *words: str, listen: Callable[[], socket.socket] | None = None
+) -> Sidecar:
+    """With `listen` it runs only while it is asked."""
     if any(find_spec(name) is None for name in needs):
         raise ConfigError(f"{ws.config}: `{extra}` is set, but the extra is missing: {to_add(extra)}")
     argv = [sys.executable, "-P", "-m", "mailboxd.cli", *words, "--until-eof", "-w", str(ws.root)]
+    if listen is not None:
+        argv.append("--on-demand")
     passed = _OTLP if extra == "metrics" else ()
-    return Sidecar(f"mailboxd {extra}", argv, child_environment(os.environ, passed))
+    return Sidecar(f"mailboxd {extra}", argv, child_environment(os.environ, passed), listen)
 
 
 _STEP = 10_000

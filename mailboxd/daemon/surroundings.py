@@ -71,6 +71,8 @@ class Surroundings:
         """
         if self.peers.has_changed():
             self.engine.look_again()
+            for one in self.sidecars:  # a new agent is to be denied the tools of others
+                one.wake()
 
     def _check_gateway(self) -> float | None:
         """Check whether the gateway accepts turns. While it is well, it is asked when peers are looked at."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from mailboxd.core.sanitize import storable_text
@@ -147,6 +146,8 @@ def _require_known(plan: Plan, own: str, ws: Workspace) -> None:
         for agent in child.agents:
             if (why := refused.get(agent)) is None:
                 continue
+            from difflib import get_close_matches
+
             near = get_close_matches(agent, reachable, 1)
             hint = f"Did you mean {near[0]}? " if near and agent not in known else ""
             others = ", ".join(sorted([*reachable, *hub.offered()]))
@@ -188,6 +189,8 @@ def unknown_reviewer(name: str, known: Sequence[str]) -> str | None:
     names = sorted({*known, *OPERATORS})
     if name.lower() in {one.lower() for one in names}:
         return None
+    from difflib import get_close_matches
+
     near = get_close_matches(name, names, 1)
     hint = f"did you mean {near[0]}?" if near else f"there is {', '.join(names)}"
     return f"there is no agent {name} to review it; {hint}"

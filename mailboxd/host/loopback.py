@@ -1,10 +1,9 @@
-"""Serving HTTP to this machine alone: a loopback socket, and a server that ends with the process that started it."""
+"""A server of HTTP for this machine alone (`host.listening`), which ends with the process that started it."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
-import ipaddress
 import logging
 import os
 import socket
@@ -15,15 +14,15 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from mailboxd.errors import ConfigError, WorldError
-
-HOST = "127.0.0.1"
-BACKLOG = 64
 _FULL = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _HEAD_SECONDS = 5.0
 """A connection may stand without a whole request head: a new one, and one whose last request was answered."""
 _PAUSE = 60.0
 """Seconds between two words about the same want."""
+_LOOKS = 8
+"""How often it is looked whether anybody asks, in the time after which a server that nobody asks ends."""
+_LAST_LOOK = 0.1
+"""Seconds between two looks whether those who came before the end have been answered."""
 _log = logging.getLogger("mailboxd")
 
 
@@ -95,54 +94,46 @@ class _Connection(H11Protocol):
             self.drop()
 
 
-def listen(port: int, setting: str, host: str = HOST) -> socket.socket:
-    """A socket that listens there; port 0 is any that is free. `setting` is what chose the port.
-
-    Raises ConfigError for an address that is not loopback, WorldError when the port is taken.
-    """
-    if not is_loopback(host):
-        raise ConfigError(
-            f"{host} is not loopback: it is served to this machine alone, on 127.0.0.1 or ::1; "
-            f"from elsewhere, forward the port: `ssh -L {port or 8770}:127.0.0.1:{port or 8770} HOST`"
-        )
-    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host, port))
-        listening.listen(BACKLOG)
-    except OSError as error:
-        listening.close()
-        taken = error.errno == errno.EADDRINUSE
-        hint = f"another program listens there; choose another {setting}" if taken else error.strerror
-        raise WorldError(f"cannot listen on {host}:{port}: {hint}") from error
-    return listening
-
-
-def is_loopback(host: str) -> bool:
-    """Whether the text is an address of this machine alone; a name is none, whatever it resolves to."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def serve(application: Any, listening: socket.socket, *, until_eof: bool, **settings: Any) -> None:
+def serve(
+    application: Any, listening: socket.socket, *, until_eof: bool, rest_seconds: float = 0.0, **settings: Any
+) -> None:
     """Serve an ASGI application until a signal, or with `until_eof` until standard input ends.
 
-    Standard input ends when the daemon that started us has died, however it died.
+    Standard input ends when the daemon that started us has died, however it died. With `rest_seconds` the server also
+    ends when nobody has asked for so long; whoever else holds `listening` then takes the next caller.
     """
     config = uvicorn.Config(
         application, http=_Connection, log_config=None, access_log=False, server_header=False, ws="none",
         timeout_keep_alive=5, timeout_graceful_shutdown=5, h11_max_incomplete_event_size=16_384, **settings,
     )  # fmt: skip
-    asyncio.run(_run(uvicorn.Server(config), listening, until_eof=until_eof))
+    asyncio.run(_run(uvicorn.Server(config), listening, until_eof=until_eof, rest_seconds=rest_seconds))
 
 
-async def _run(serving: uvicorn.Server, listening: socket.socket, *, until_eof: bool) -> None:
-    asyncio.get_running_loop().set_exception_handler(_Crowded())
+async def _run(serving: uvicorn.Server, listening: socket.socket, *, until_eof: bool, rest_seconds: float) -> None:
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(_Crowded())
     if until_eof:
-        asyncio.get_running_loop().add_reader(0, partial(_at_eof, serving))
+        loop.add_reader(0, partial(_at_eof, serving))
+    resting = loop.create_task(_end_at_rest(serving, rest_seconds)) if rest_seconds else None
     await serving.serve(sockets=[listening])
+    if resting is not None:
+        resting.cancel()
+
+
+async def _end_at_rest(serving: uvicorn.Server, seconds: float) -> None:
+    """End it when nobody has asked for so long. No caller is turned away: one who came before is still answered."""
+    asked, quiet = -1, 0
+    while quiet < _LOOKS:
+        await asyncio.sleep(seconds / _LOOKS)
+        now = serving.server_state.total_requests
+        quiet = 0 if serving.server_state.connections or now != asked else quiet + 1
+        asked = now
+    for one in serving.servers:
+        one.close()
+    await asyncio.sleep(_LAST_LOOK)  # a connection that was just accepted is not counted yet
+    while serving.server_state.connections:
+        await asyncio.sleep(_LAST_LOOK)
+    serving.should_exit = True
 
 
 def _at_eof(serving: uvicorn.Server) -> None:

@@ -5,8 +5,8 @@ each POST gets one JSON response, so a restart goes unnoticed. The tokens are re
 stops working immediately.
 
 OpenClaw gives every agent, including new ones, the tools of all entries that it is not denied. So its configuration is
-watched (one `stat` per second). After a change no request is served until each agent is denied the entries of others;
-missing denials are added.
+watched (one `stat` per second; while no server runs, the daemon notices new agents). After a change no request is
+served until each agent is denied the entries of others; missing denials are added.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ import asyncio
 import json
 import logging
 import math
+import os
+import socket
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -156,16 +158,47 @@ _MAX_RETRY_DELAY = 60.0
 _CALLER = "mailboxd.caller"
 
 
+class Memory:
+    """What one server leaves to the next, in an open file without a name that the daemon hands to each of them.
+
+    Only the daemon and its servers can reach it, and it goes with the daemon.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def recall(self) -> tuple[str, Stamp | None, float]:
+        """OpenClaw's configuration, its stamp when no denial was missing, and when that was; the last two are None and
+        never if it is to be checked.
+        """
+        if not (raw := os.pread(self._descriptor, _MEMORY_BYTES, 0)):
+            return "", None, -math.inf
+        file, stamp, checked_at = json.loads(raw)
+        return file, Stamp(*stamp), checked_at
+
+    def keep(self, file: str, stamp: Stamp, checked_at: float) -> None:
+        """Remember it. A server that is killed meanwhile leaves nothing, and the next one checks."""
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, json.dumps((file, astuple(stamp), checked_at)).encode(), 0)
+
+
+_MEMORY_BYTES = 16_384
+
+
 class Denials:
     """Whether each OpenClaw agent is denied the entries of the others, as of the last check."""
 
-    def __init__(self, ws: Workspace, openclaw: OpenClawConfig, monotonic: Callable[[], float]) -> None:
-        self._ws, self._openclaw, self._monotonic = ws, openclaw, monotonic
+    def __init__(
+        self, ws: Workspace, openclaw: OpenClawConfig, monotonic: Callable[[], float], memory: Memory | None = None
+    ) -> None:
+        self._ws, self._openclaw, self._monotonic, self._memory = ws, openclaw, monotonic, memory
         self._lock = asyncio.Lock()
         self._file = ""
         self._checked: Stamp | None = None
         """The stamp of the file when no denial was missing."""
         self._checked_at = -math.inf
+        if memory is not None:
+            self._file, self._checked, self._checked_at = memory.recall()
         self._refusal = ""
         self._retry_delay = 0.0
 
@@ -184,6 +217,8 @@ class Denials:
                     min(_MAX_RETRY_DELAY, self._retry_delay * 2 + _CHECK_INTERVAL) if self._refusal else 0.0
                 )
                 self._checked_at = self._monotonic()
+                if self._memory is not None and self._checked is not None and not self._refusal:
+                    self._memory.keep(self._file, self._checked, self._checked_at)
             return self._refusal
 
     def _add_denials(self) -> str:
@@ -300,15 +335,25 @@ def _stamp(path: str) -> Stamp | None:
         return None
 
 
-def serve_http(
-    ws: Workspace, service: ToolService, port: int, openclaw: OpenClawConfig, clock: Clock, *, until_eof: bool = False
-) -> None:
-    """Serve until a signal, or with `until_eof` until standard input ends, as it does when the parent dies.
+REST_SECONDS = 120.0
+"""A server that the daemon started on demand ends when nobody has asked for so long. Its start takes 1.5 s of CPU."""
 
-    Raises WorldError when the port is taken.
+
+def serve_http(
+    ws: Workspace, service: ToolService, listening: socket.socket, openclaw: OpenClawConfig, clock: Clock,
+    *, until_eof: bool = False, memory: Memory | None = None,
+) -> None:  # fmt: skip
+    """Serve on a listening socket until a signal, or with `until_eof` until standard input ends, as it does when the
+    parent dies.
+
+    `memory`: it was started on demand, so it ends when nobody asks for a while, and remembers there for the next one
+    that OpenClaw's configuration has been checked.
     """
-    listening = loopback.listen(port, "`mcp.port`", HOST)
+    port = listening.getsockname()[1]
     _log.info("typed tools at http://%s:%d%s", HOST, port, PATH)
     with listening:
-        app = HttpApp(ws, service, port, Denials(ws, openclaw, clock.monotonic))
-        loopback.serve(app, listening, until_eof=until_eof, lifespan="on", limit_concurrency=_MAX_CONNECTIONS)
+        app = HttpApp(ws, service, port, Denials(ws, openclaw, clock.monotonic, memory))
+        rest = REST_SECONDS if memory is not None else 0.0
+        loopback.serve(
+            app, listening, until_eof=until_eof, rest_seconds=rest, lifespan="on", limit_concurrency=_MAX_CONNECTIONS
+        )

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from datetime import datetime
-from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from mailboxd.core.model import Finding, GivenVerdict, Overrides
@@ -387,6 +386,8 @@ _MAX_NEAR_LENGTH = 40
 
 def near_misses(names: Iterable[str], known: Iterable[str]) -> dict[str, str]:
     """Those of the unknown `names` that are probably a misspelling of one of `known`, each with that one."""
+    from difflib import get_close_matches
+
     # Limited, because difflib takes about 50 us per pair of words and there may be a thousand keys.
     some = [name for name in names if len(name) <= _MAX_NEAR_LENGTH][:_MAX_NEAR]
     words = list(known) if some else []

@@ -23,7 +23,6 @@ read from a task.md, and in a plan only a status of work that is still to be don
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -468,6 +467,8 @@ class _Reader:
         name = said.strip().strip(QUOTES)
         if self.known.subtasks is not None or verb != "depends on" or not is_id(name):
             names = [name for level in reversed(levels) for name in level.names]
+            import difflib
+
             near = difflib.get_close_matches(said[:64], names[:200], 1)
             listed = ", ".join(names[:_SHOWN]) + (" ..." if len(names) > _SHOWN else "")
             hint = f"Did you mean {near[0]}? " if near else ""

@@ -6,7 +6,6 @@ children stay as they are written: `protocol.plan` knows what they can mean.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -165,6 +164,8 @@ class Values:
             name = said.removeprefix("@")
             own = name if self._agent_names is None else self._agent_names.get(name.casefold())
             if own is None and self._agent_names is not None:
+                import difflib
+
                 near = difflib.get_close_matches(name[:64].casefold(), self._agent_names, 1)
                 meant = f"Did you mean {self._agent_names[near[0]]}? " if near else ""
                 hint = f"{meant}There are {', '.join(self._agent_names.values())}. Write one of them."
@@ -351,6 +352,8 @@ def _condition(source: Source, value: Yaml, where: Path, of: str = "") -> Condit
 
 
 def _meant(key: str, value: Yaml, known: tuple[str, ...]) -> str:
+    import difflib
+
     near = words.meant(key, known) or words.KEYS.get(words.meant(key, words.KEYS), "")
     close = [near] if near in known else difflib.get_close_matches(words.spelled(key)[:64], known, 1, cutoff=0.55)
     if words.restrains(key) and (near not in known or words.foreign(key)) and (hint := words.instead(key, value)):

@@ -1,7 +1,9 @@
-"""How much memory there is, from files as the kernel writes them."""
+"""How much memory there is, from files as the kernel writes them; and what programs at rest do not keep in theirs."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,3 +56,33 @@ def test_unreadable_memory_files_do_not_limit(tmp_path: Path, cgroup: str) -> No
 
 def test_this_machine_has_memory() -> None:
     assert (available() or 0) > 0
+
+
+RARE = {
+    "asyncio",
+    "ssl",
+    "http.client",
+    "html",
+    "difflib",
+    "cryptography",
+    "mcp",
+    "uvicorn",
+    "starlette",
+    "nats",
+    "rich",
+    "textual",
+}
+"""What neither a daemon nor the program of turns needs before there is something to do with it."""
+
+
+@pytest.mark.parametrize(
+    ("program", "more"),
+    [
+        ("mailboxd.daemon.supervise", {"jinja2"}),
+        ("mailboxd.agents.gateway.program", {"pydantic", "yaml", "sqlite3", "jinja2", "logging"}),
+    ],
+)
+def test_what_is_rare_is_not_imported_at_the_start(program: str, more: set[str]) -> None:
+    asked = f"import sys, {program}; print(*sys.modules)"
+    said = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, timeout=60, check=True)
+    assert not (RARE | more) & set(said.stdout.split())

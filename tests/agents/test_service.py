@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from mailboxd.agents import sidecar
 from mailboxd.agents.sidecar import Sidecar
+from mailboxd.host.listening import listen
 from tests.e2e.support import eventually
 
 LIVES = """
@@ -95,3 +98,61 @@ def test_it_reads_the_end_when_its_starter_is_killed(said: Path) -> None:
     os.kill(starter, signal.SIGKILL)
     os.waitpid(starter, 0)
     eventually(lambda: lines(said)[1:] == ["read the end"])
+
+
+RESTS = """
+import os, socket, sys
+listening, memory = socket.socket(fileno=int(sys.argv[2])), int(sys.argv[3])
+with open(sys.argv[1], "a") as file:
+    file.write(f"{os.pread(memory, 99, 0).decode()}\\n")
+os.pwrite(memory, b"was here", 0)
+if os.path.exists(sys.argv[1] + ".calls"):
+    connection, _ = listening.accept()
+    connection.sendall(b"served")
+"""
+
+
+@pytest.fixture
+def resting(said: Path) -> Iterator[tuple[Sidecar, tuple[str, int]]]:
+    """A sidecar that has looked whether there was something to do, and rests."""
+    listening = listen(0, "a port")
+    made = Sidecar("rests", [sys.executable, "-c", RESTS, str(said)], os.environ, lambda: listening)
+    eventually(lambda: made.is_resting)
+    yield made, listening.getsockname()
+    made.stop()
+
+
+def test_one_that_rests_is_started_for_a_caller_and_finds_what_it_left(
+    resting: tuple[Sidecar, tuple[str, int]], said: Path
+) -> None:
+    sidecar, address = resting
+    said.with_name("said.calls").touch()
+    for _ in range(2):  # also of those who come while it ends, none is lost
+        with socket.create_connection(address, timeout=20) as caller:
+            assert caller.recv(99) == b"served"
+    eventually(lambda: sidecar.is_resting)
+    assert lines(said) == ["", "was here", "was here"]
+    assert not sidecar.trouble
+
+
+def test_one_that_rests_is_started_when_there_may_be_something_to_do(
+    resting: tuple[Sidecar, tuple[str, int]], said: Path
+) -> None:
+    resting[0].wake()
+    eventually(lambda: len(lines(said)) == 2)
+
+
+def test_one_that_rests_does_not_listen_any_more_when_it_is_stopped(resting: tuple[Sidecar, tuple[str, int]]) -> None:
+    sidecar, address = resting
+    sidecar.stop()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address, timeout=20)
+
+
+def test_a_port_that_is_taken_is_said_and_tried_again(said: Path) -> None:
+    with listen(0, "a port") as other:
+        port = other.getsockname()[1]
+        waits = Sidecar("waits", [sys.executable, "-c", RESTS, str(said)], os.environ, partial(listen, port, "`p`"))
+        eventually(lambda: "choose another `p`" in waits.trouble)
+    eventually(lambda: waits.is_resting)
+    waits.stop()

@@ -10,12 +10,16 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mailboxd.host import loopback
+from mailboxd.host.listening import listen
 from mailboxd.mailbox.layout import Workspace
 from mailboxd.mcp import tokens
 from mailboxd.mcp.tokens import parse
@@ -47,11 +51,11 @@ class HttpServer:
         self.log = root / "serve.log"
         self.process = self.start()
 
-    def start(self, *more: str) -> subprocess.Popen[bytes]:
+    def start(self, *more: str, pass_fds: tuple[int, ...] = ()) -> subprocess.Popen[bytes]:
         with self.log.open("ab") as log:
             process = subprocess.Popen(
                 [*MAILBOXD, "connect", "mcp", "serve", "--http", *more, "-w", str(self.ws.root)],
-                env=self.env, stdin=subprocess.PIPE, stdout=log, stderr=log,
+                env=self.env, stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=pass_fds,
             )  # fmt: skip
         eventually(lambda: process.poll() is not None or self.listens(), why=self.log.read_text)
         return process
@@ -354,3 +358,37 @@ def test_requests_are_refused_while_a_new_agent_cannot_be_denied(registered: Reg
     registered.configure(registered.configuration | {"refuses": False})
     eventually(lambda: registered.status() == 200, why=registered.server.log.read_text)
     assert registered.denied("late") == ["mailboxd-alpha__*"]
+
+
+def test_a_server_that_is_started_again_does_not_ask_openclaw_again(registered: Registered, tmp_path: Path) -> None:
+    server, calls = registered.server, registered.file.with_suffix(".calls")
+    server.process.kill()
+    server.process.wait(30)
+    with (tmp_path / "left").open("w+b") as left, listen(server.port, "`mcp.port`") as listening:
+        for asked in (True, False, True):
+            calls.unlink(missing_ok=True)
+            handed = (listening.fileno(), left.fileno())
+            server.process = server.start("--on-demand", *map(str, handed), pass_fds=handed)
+            eventually(lambda: registered.status() == 200, why=server.log.read_text)
+            assert calls.exists() is asked
+            server.process.kill()
+            server.process.wait(30)
+            if not asked:
+                registered.add("late")  # while nobody serves
+    assert registered.denied("late") == ["mailboxd-alpha__*"]
+
+
+def test_a_server_ends_when_nobody_asks_and_the_next_caller_waits_for_another() -> None:
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    with listen(0, "a port") as listening, ThreadPoolExecutor(1) as pool:
+        for _ in range(2):
+            connection = http.client.HTTPConnection("127.0.0.1", listening.getsockname()[1], timeout=30)
+            connection.request("GET", "/")  # it stands in the queue before anybody serves
+            serving = partial(loopback.serve, application, listening.dup(), until_eof=False, rest_seconds=0.4)
+            ended = pool.submit(serving, lifespan="off")
+            assert connection.getresponse().status == 204
+            connection.close()
+            ended.result(30)

@@ -19,13 +19,14 @@ import stat
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
-
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from typing import TYPE_CHECKING, Any
 
 from mailboxd.agents.call_dir import open_regular, sync, world
 from mailboxd.errors import ConfigError
 from mailboxd.host.system import system
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 SCOPES = ("operator.write",)
 """The least scope that can run and abort turns (`operator.admin` could also configure OpenClaw)."""
@@ -41,6 +42,8 @@ class Device:
 
     @classmethod
     def new(cls) -> Device:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
         return cls(Ed25519PrivateKey.generate().private_bytes_raw())
 
     @cached_property
@@ -57,6 +60,10 @@ class Device:
 
     @cached_property
     def _key(self) -> Ed25519PrivateKey:
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+            Ed25519PrivateKey,  # 7 MB: not for who reads a scope
+        )
+
         return Ed25519PrivateKey.from_private_bytes(self.seed)
 
     @cached_property

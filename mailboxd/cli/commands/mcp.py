@@ -31,14 +31,27 @@ def mcp_command() -> None:
 @click.option("--as", "who", metavar="ROLE:NAME", help="The caller: executor:worker, quality_reviewer:critic ...")
 @click.option("--http", "over_http", is_flag=True, help="Serve on 127.0.0.1 at `mcp.port`; clients need a token.")
 @click.option("--until-eof", is_flag=True, help="With --http: exit at the end of standard input (used by the daemon).")
-def serve(session: Session, who: str | None, over_http: bool, until_eof: bool) -> None:
+@click.option(
+    "--on-demand",
+    nargs=2,
+    type=int,
+    hidden=True,
+    help="The descriptors of the listening socket and of what one server leaves to the next (used by the daemon).",
+)
+def serve(
+    session: Session, who: str | None, over_http: bool, until_eof: bool, on_demand: tuple[int, int] | None
+) -> None:  # fmt: skip
     """Serve the tools over standard input and output for one role and name, or over loopback HTTP.
 
-    With `mcp.port` configured, the daemon serves HTTP itself. The daemon carries out what is recorded here.
+    With `mcp.port` configured, the daemon listens and starts this when somebody asks. The daemon carries out what is
+    recorded here.
     """
     if (who is None) is not over_http or (until_eof and not over_http):
         raise click.UsageError("give either --as ROLE:NAME or --http (--until-eof needs --http)")
+    import socket
+
     from mailboxd.engine import open
+    from mailboxd.host.listening import listen
     from mailboxd.mcp import server
 
     ws = session.workspace()
@@ -52,8 +65,12 @@ def serve(session: Session, who: str | None, over_http: bool, until_eof: bool) -
 
         anyio.run(server.stdio, service, tokens.parse(who))
     else:
-        port = registration.require_port(ws, settings)
-        server.serve_http(ws, service, port, OpenClawConfig(*session.openclaw()), session.clock, until_eof=until_eof)
+        openclaw, memory = OpenClawConfig(*session.openclaw()), None
+        if on_demand:
+            listening, memory = socket.socket(fileno=on_demand[0]), server.Memory(on_demand[1])
+        else:
+            listening = listen(registration.require_port(ws, settings), "`mcp.port`", registration.HOST)
+        server.serve_http(ws, service, listening, openclaw, session.clock, until_eof=until_eof, memory=memory)
 
 
 @mcp_command.verb(

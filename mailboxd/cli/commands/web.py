@@ -52,7 +52,7 @@ def web_command(
     one-time token and serves on loopback only. With `web.port` configured, the daemon serves the page, and --link
     prints a link.
     """
-    from mailboxd.host import loopback
+    from mailboxd.host.listening import is_loopback, listen
     from mailboxd.user.state import UserState
     from mailboxd.web.sessions import Sessions
     from mailboxd.web.workspaces import WebWorkspaces, require
@@ -62,8 +62,8 @@ def web_command(
         sessions.revoke()
         session.answer({"revoked": True}, "all sessions are ended and all links revoked")
         return
-    if not loopback.is_loopback(bind):
-        loopback.listen(0, "--port", bind)  # raises the error
+    if not is_loopback(bind):
+        listen(0, "--port", bind)  # raises the error
     wanted = _port(session) if port is None else port
     if link:
         if not wanted:
@@ -94,12 +94,12 @@ def _serve(
     until_eof: bool = False, at: str = "/",
 ) -> None:  # fmt: skip
     from mailboxd import log
-    from mailboxd.host import loopback
+    from mailboxd.host.listening import listen
     from mailboxd.web import server
 
     log.configure("info" if until_eof else "warning", "text", sys.stderr)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    with loopback.listen(port, "`web.port` or --port", bind) as listening:
+    with listen(port, "`web.port` or --port", bind) as listening:
         if not until_eof:
             _print_link(session, server.url(listening), sessions, at, in_browser=in_browser)
         server.serve(_app(session, shown, sessions), listening, until_eof=until_eof)
