@@ -94,7 +94,12 @@ def estimate(latest: Sequence[Spend], others: Sequence[Spend] = ()) -> Spend:
     Of an agent without any it is the highest of the estimates of `others`.
     """
     if latest:
-        return Spend(*(sorted(one.amount(name) for one in latest)[len(latest) // 2] for name in MEASURES))
+        middle = len(latest) // 2
+        return Spend(
+            sorted([one.usd for one in latest])[middle],
+            sorted([one.tokens for one in latest])[middle],
+            sorted([one.turns for one in latest])[middle],
+        )
     if others:
         return Spend(*(max(one.amount(name) for one in others) for name in MEASURES))
     return UNKNOWN

@@ -255,7 +255,7 @@ class Daemon:
             self._hear_of_standstill()
             self._try(Component.COLLECTING, self._collect)
             if self.engine.costs:
-                self._capping.mark()
+                self._capping.mark(0.0 if self.effects.starting.caps.hold else self.engine.clock.monotonic() + SOON)
             if (at := self.peers.gateway.due) is not None:  # perhaps because of how a turn has ended
                 self._surroundings.gateway.mark(at)
             mono = self.engine.clock.monotonic()

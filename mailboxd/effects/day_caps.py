@@ -24,7 +24,7 @@ from mailboxd.store.store import Order
 EVERY = 15.0
 """Seconds between two looks at what other daemons have spent, and at whether the day is over."""
 SOON = 2.0
-"""The same while turns wait for what others have reserved."""
+"""The same while turns wait for what others have reserved, and after a turn while no cap holds."""
 _NO_DAY = Day("", "", "")
 _NO_BOOK = Book({}, {})
 _TURNS = (CallKind.TURN, CallKind.HARNESS_TURN)
@@ -45,6 +45,8 @@ class DayCaps:
     """Why what others spend is not known; empty if it is."""
     waits: str = ""
     """Why turns wait although no cap is reached, as this round has found."""
+    hold: bool = True
+    """Whether one of the caps held when it was last looked: else nothing waits for what a turn has cost."""
     _day: Day = _NO_DAY
     _spent: Spend = NOTHING
     _reserved: dict[str, tuple[Spend, str]] = field(default_factory=dict)
@@ -64,6 +66,7 @@ class DayCaps:
     def perform(self) -> float:
         """Count what was spent and settle what was reserved; inside a batch. Returns when to do so again."""
         engine, now = self.engine, self.engine.now
+        self.hold = self.of_agent().holds or self.of_host().holds
         self._learn()
         if not self._day.start <= now < self._day.end:
             self._day = day_of(now, self.zone)
@@ -86,11 +89,14 @@ class DayCaps:
         """Reserve the estimate of a turn that is about to begin; False if it has to wait. May be repeated."""
         if self.engine.is_remote(order.agent) or order.id in self._reserved:
             return True
+        of_agent, of_host = self.of_agent().holds, self.of_host().holds
+        if (of_agent or of_host) and not self.hold:  # since the last look
+            self.perform()
         now, cost = self.engine.now, self.estimate(order.agent)
-        if not self._own().has_room(cost):
+        if of_agent and not self._own().has_room(cost):
             self.waits = "agent"
             return False
-        if not self.of_host().holds:
+        if not of_host:
             self._reserved[order.id] = (cost, self._until(order.task))
             return True
         try:
@@ -170,8 +176,10 @@ class DayCaps:
 
     def _is_close(self, book: Book) -> bool:
         """Whether most of the host's cap is spent or reserved: what this workspace settles may let others go on."""
+        if not self.of_host().holds:
+            return False
         host = self._standing(book).host
-        return host.holds and any(
+        return any(
             2 * (host.spent.amount(name) + host.reserved.amount(name)) > host.caps.amount(name) > 0 for name in MEASURES
         )
 
