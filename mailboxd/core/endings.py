@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from math import ceil
 
-from mailboxd.core.approvals import ApprovalDecision, Resolve
-from mailboxd.core.inputs import Cancel, Remedy, Unblock
 from mailboxd.core.times import to_epoch
 
 REJECT = "reject"
@@ -38,6 +36,9 @@ def until(due: str, now: str) -> str:
 
 def goes_on(order: object) -> bool:
     """Whether an order or a decision would let a task go on, so that it contradicts an order to end it."""
+    from mailboxd.core.approvals import ApprovalDecision, Resolve  # what only reads, as `status`, does without them
+    from mailboxd.core.inputs import Cancel, Remedy, Unblock
+
     match order:
         case Cancel() | Unblock(remedy=Remedy.FAIL) | Resolve(decision=ApprovalDecision.REJECTED):
             return False

@@ -9,34 +9,12 @@ from __future__ import annotations
 
 from mailboxd.core.decision_builder import DecisionBuilder
 from mailboxd.core.events import Kind
+from mailboxd.core.followed import IN_VAIN, LOST, TOGETHER, is_in_vain
 from mailboxd.core.lifecycle import BEFORE_EXECUTION
 from mailboxd.core.model import changed
 from mailboxd.core.task_view import Followed, TaskView
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import Notice, Phase
-
-TOGETHER = 60
-"""Seconds for which nobody is asked about what is not known: files may be copied together."""
-LOST = frozenset({Phase.FAILED, Phase.CANCELLED})
-"""Phases of a task for which those that follow it wait in vain."""
-_UNKNOWN = "?"
-"""Begins what stands in place of the id of a task that has not arrived; no id begins so."""
-_IN_VAIN = "it is to follow "
-
-
-def unknown(name: str) -> str:
-    """What stands for the task of this name among the dependencies until it arrives."""
-    return _UNKNOWN + name
-
-
-def name_of_unknown(need: str) -> str:
-    """The name of a task that has not arrived, of its dependency; empty for a task that has."""
-    return need[1:] if need.startswith(_UNKNOWN) else ""
-
-
-def is_in_vain(held: str) -> bool:
-    """Whether a task is on hold because it waits in vain for what it follows."""
-    return held.startswith(_IN_VAIN)
 
 
 def hold(builder: DecisionBuilder) -> None:
@@ -69,7 +47,7 @@ def _in_vain(view: TaskView, now: str) -> str:
     if may_come and all(one.phase is None for one in lost):
         return ""
     said = (f"{one.name}, which {_told(one.phase)}" for one in lost)
-    return _IN_VAIN + "; and ".join(said)
+    return IN_VAIN + "; and ".join(said)
 
 
 def _lost(one: Followed) -> bool:

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from mailboxd.core.model import Handover, Origin, Task
 from mailboxd.core.vocabulary import OPERATORS, as_id
+
+if TYPE_CHECKING:
+    from mailboxd.core.model import Handover, Origin, Task
 
 MOST_TIMES = 3
 """How often a chain may come back to an agent, and bring it the same text."""
@@ -124,6 +127,8 @@ def path(names: Sequence[str]) -> str:
 
 def let_go(task: Task, now: str) -> Origin:
     """Where the task comes from once a person has let it go on: a new chain begins with it."""
+    from mailboxd.core.model import Handover  # what only reads, as `status`, does without it
+
     before = task.origin.handover or Handover(task.sender.lower())
     return replace(task.origin, handover=replace(before, began=task.id, passed=(), let_go=now))
 

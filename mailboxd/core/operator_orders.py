@@ -21,7 +21,8 @@ from mailboxd.core.decision_builder import DecisionBuilder
 from mailboxd.core.events import Kind, Role
 from mailboxd.core.failure import restored
 from mailboxd.core.fixpoint import cancel, end
-from mailboxd.core.following import is_in_vain, let_go
+from mailboxd.core.followed import is_in_vain
+from mailboxd.core.following import let_go
 from mailboxd.core.inputs import (
     Cancel,
     Clarification,

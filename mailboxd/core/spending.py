@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from mailboxd.core.json_codec import from_json
-from mailboxd.core.model import Usage
+
+if TYPE_CHECKING:
+    from mailboxd.core.model import Usage
 
 WARNS = 0.8
 """The share of a cap at which people are told."""
@@ -42,6 +44,8 @@ class Spend:
     def of_turn(cls, turn: Mapping[str, Any]) -> Self:
         """What the turn in an event counts. One that only delivered work to a peer's mailbox is none of a model; events
         of earlier versions do not say so, and count as they did."""
+        from mailboxd.core.model import Usage  # what only reads, as `status`, does without it
+
         return cls.of(from_json(Usage, turn["usage"]), ran=bool(turn["ran"]) and not turn.get("delivered"))
 
     @classmethod

@@ -30,7 +30,7 @@ from mailboxd.core.effects import Bounce, Effect, LookUp, RunCheck, RunTurn, Sen
 from mailboxd.core.entrance import Owner
 from mailboxd.core.events import OF_TASKS, Event, Kind, Role, passed
 from mailboxd.core.fixpoint import reach_fixpoint
-from mailboxd.core.following import LOST
+from mailboxd.core.followed import LOST
 from mailboxd.core.inputs import (
     ChildrenDue,
     Edited,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from mailboxd.core.budget import is_paused, limit_of, money
 from mailboxd.core.endings import becomes, until
-from mailboxd.core.following import is_in_vain
+from mailboxd.core.followed import is_in_vain
 from mailboxd.core.handovers import is_held as is_handed_over
 from mailboxd.core.returned import is_held as is_returned
 from mailboxd.core.sanitize import beyond_first_line, first_line, one_line

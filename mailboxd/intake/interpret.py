@@ -19,7 +19,7 @@ from mailboxd.core.corrections import MOST
 from mailboxd.core.decision_builder import REST_SECONDS, corrects, is_rest
 from mailboxd.core.effects import Bounce, Resend, Send
 from mailboxd.core.events import Event, Kind, Role
-from mailboxd.core.following import name_of_unknown, unknown
+from mailboxd.core.followed import name_of_unknown, unknown
 from mailboxd.core.inputs import (
     Cancel,
     Clarification,

@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import ceil
 from typing import Any
 
-from mailboxd.core.following import TOGETHER, name_of_unknown
+from mailboxd.core.followed import TOGETHER, name_of_unknown
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import TERMINAL, TURN_SECONDS, AttemptStatus, Phase, Waiting, WaitsFor
 from mailboxd.explain.model import (

@@ -10,7 +10,7 @@ from typing import Any
 from mailboxd.core.approvals import Approval
 from mailboxd.core.budget import tokens
 from mailboxd.core.events import OF_TASKS, Event, Kind, passed
-from mailboxd.core.following import name_of_unknown
+from mailboxd.core.followed import name_of_unknown
 from mailboxd.core.json_codec import from_json
 from mailboxd.core.model import Attempt, Handover, Task, Usage
 from mailboxd.core.repetition import Repetition

@@ -5,11 +5,13 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mailboxd.core.repetition import Missed, Repetition
 from mailboxd.store.conditions import OPEN
-from mailboxd.store.task_cache import TaskCache
+
+if TYPE_CHECKING:
+    from mailboxd.store.task_cache import TaskCache
 
 LIVE = "ended = '' AND paused = ''"
 """Repetitions that have runs. Literally as in the partial index."""

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mailboxd.core.events import Kind
 from mailboxd.core.sanitize import one_line
 from mailboxd.core.vocabulary import TERMINAL, Mode, Phase, child_status, is_id, state_of, task_status
 from mailboxd.errors import DamagedError, UnavailableError, WorldError
@@ -24,6 +23,7 @@ from mailboxd.store.database import connect, mark_of, other_schema, recreation, 
 from mailboxd.store.meta import PEERS, Meta
 
 if TYPE_CHECKING:
+    from mailboxd.core.events import Kind
     from mailboxd.core.spending import Standing
     from mailboxd.core.standstill import Standstill
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from mailboxd.core.breaker import Breaker, State
 from mailboxd.core.budget import over
-from mailboxd.core.following import TOGETHER, unknown
+from mailboxd.core.followed import TOGETHER, unknown
 from mailboxd.core.model import Policy, Spent, Task
 from mailboxd.core.notices import APART
 from mailboxd.core.schedule import Ready

@@ -11,7 +11,7 @@ from typing import Any
 from mailboxd.core import lifecycle
 from mailboxd.core.approvals import Approval
 from mailboxd.core.effects import CreateChildren
-from mailboxd.core.following import name_of_unknown, unknown
+from mailboxd.core.followed import name_of_unknown, unknown
 from mailboxd.core.json_codec import from_json
 from mailboxd.core.lifecycle import BEFORE_EXECUTION, review_round
 from mailboxd.core.model import NO_FLOW, Attempt, Finding, NewChild, Task

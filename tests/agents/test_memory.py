@@ -72,13 +72,14 @@ RARE = {
     "rich",
     "textual",
 }
-"""What neither a daemon nor the program of turns needs before there is something to do with it."""
+"""What no daemon, program of turns or short command needs before there is something to do with it."""
 
 
 @pytest.mark.parametrize(
     ("program", "more"),
     [
         ("mailboxd.daemon.supervise", {"jinja2"}),
+        ("mailboxd.overview", {"pydantic", "jinja2", "mailboxd.core.model", "mailboxd.core.inputs"}),  # `status`
         ("mailboxd.agents.gateway.program", {"pydantic", "yaml", "sqlite3", "jinja2", "logging"}),
     ],
 )
