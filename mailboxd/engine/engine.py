@@ -497,21 +497,23 @@ class Engine:
                 if not self.is_remote(item.executor) or allowed[item.executor]
             ]
             picked = schedule.pick(ready, busy, slots, self.settings.slots_per_agent, allowed)
-            now_started = sum([self._start(task_id) for task_id in picked])
-            if not now_started:
+            begun = [events for task_id in picked if (events := self._start(task_id)) is not None]
+            if not begun:
                 return started
-            started += now_started
-            free = schedule.free_slots(busy, slots - now_started, allowed)
-            if free <= 0 and not any(item.by_children for item in ready):
-                return started  # newly ready tasks need slots too
+            started += len(begun)
+            if any(item.by_children for item in ready):
+                continue
+            free = schedule.free_slots(busy, slots - len(begun), allowed)
+            kinds = {event.kind for events in begun for event in events}
+            if free <= 0 or (len(begun) == len(picked) and kinds == {Kind.ATTEMPT_STARTED}):
+                return started  # newly ready tasks need slots too, and from turns that only began none follow
 
-    def _start(self, task_id: str) -> bool:
-        """False if it is no longer ready: an earlier start may have ended its parent."""
+    def _start(self, task_id: str) -> list[Event] | None:
+        """What it brought about; None if it is no longer ready: an earlier start may have ended its parent."""
         try:
-            self.handle(task_id, Start())
+            return self.handle(task_id, Start())
         except Refused:
-            return False
-        return True
+            return None
 
     def _context(self) -> Context:
         if self._ctx is None:

@@ -57,6 +57,8 @@ _INSERT = insert(
     (*TASK_COLUMNS, "seq", "priority", "deadline"),
     (("unmet", UNMET), ("parent_live", _LIVE), ("by_person", _BY_PERSON)),
 )
+_ONE_MORE = "UPDATE tasks SET kids = kids + (id = ?1), tree_tasks = tree_tasks + (id = ?2) WHERE id IN (?1, ?2)"
+"""Counts a child for its parent, and a task for its tree, whose count is kept in the root."""
 
 
 def _task_created(db: sqlite3.Connection, seq: int, event: Event, cache: TaskCache) -> None:
@@ -70,10 +72,12 @@ def _task_created(db: sqlite3.Connection, seq: int, event: Event, cache: TaskCac
     if "flow" in task:
         cache.some_choose = True
         db.execute(_CANCELLED_COUNTS, (task["id"],))
+    if "claims" in task:
+        cache.some_claim = True
     if task["parent"] is not None:
-        for above, name in ((task["parent"], "kids"), (task["root"], "tree_tasks")):
-            db.execute(f"UPDATE tasks SET {name} = {name} + 1 WHERE id = ?", (above,))
-            cache.count(above, name, 1)
+        db.execute(_ONE_MORE, (task["parent"], task["root"]))
+        cache.count(task["parent"], "kids", 1)
+        cache.count(task["root"], "tree_tasks", 1)
 
 
 def _handed_over(db: sqlite3.Connection, task: str, at: str, origin: Mapping[str, Any]) -> None:
@@ -214,6 +218,8 @@ def _task_changed(db: sqlite3.Connection, event: Event, cache: TaskCache) -> Non
     changes: Mapping[str, Any] = event.data["changes"]
     if "flow" in changes:
         cache.some_choose = None
+    if "claims" in changes:
+        cache.some_claim = None
     if unknown := changes.keys() - _TASK_COLUMNS:
         raise ValueError(f"{event.kind} changes unknown columns {sorted(unknown)}")
     columns = {"updated_at": event.data["at"], **columns_of(changes)}
@@ -237,7 +243,7 @@ def _passed(db: sqlite3.Connection, task_id: str | None, source: str, target: st
         db.execute(_ONE_CANCELLED, (gone, task_id))
         cache.forget_counts()
     if source in TERMINAL:
-        cache.some_choose = None
+        cache.some_choose = cache.some_claim = None
     for phase, by in ((source, -1), (target, 1)):
         if phase in TERMINAL:
             name = _KIDS[Phase(phase)]

@@ -144,7 +144,18 @@ class Schedule:
 
     def _waiting_for_claims(self) -> str:
         """The ids of runnable tasks that would write what live work writes, as JSON."""
+        if not self._some_claim():
+            return "[]"
         return json.dumps([conflict.task for conflict in conflicts(self._db)])
+
+    def _some_claim(self) -> bool:
+        """Whether any open task claims paths; in doubt, outside of a transaction, one does."""
+        if not self._db.in_transaction:
+            return True
+        if self._cache.some_claim is None:
+            sql = f"SELECT 1 FROM tasks INDEXED BY tasks_open WHERE claims <> '[]' AND {OPEN} LIMIT 1"
+            self._cache.some_claim = self._db.execute(sql).fetchone() is not None
+        return self._cache.some_claim
 
     def has_backoff(self, now: str) -> bool:
         """Whether a runnable task waits only for its backoff or a slot, and not for a beginning that was ordered."""

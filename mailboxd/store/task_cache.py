@@ -75,6 +75,8 @@ class TaskCache:
         """By agent; None = not known."""
         self.some_choose: bool | None = None
         """Whether any open task has a flow; None = not known."""
+        self.some_claim: bool | None = None
+        """Whether any open task claims paths; None = not known."""
         self.all_children_exist = False
         """Whether it is known that no plan waits for its children to be created."""
         self.quiet_until: str | None = None
@@ -87,7 +89,7 @@ class TaskCache:
         self.attempts.clear()
         self.forget_orders()
         self.breakers = None
-        self.some_choose = None
+        self.some_choose = self.some_claim = None
 
     def keep(self, task: Task) -> None:
         if len(self.tasks) >= _MOST:

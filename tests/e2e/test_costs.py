@@ -29,7 +29,7 @@ CHILDREN = 10
 
 STATEMENTS_PER_MESSAGE = 17
 """For a reply to an unknown task: 12, and its share of the rounds."""
-STATEMENTS_PER_CHILD = 110
+STATEMENTS_PER_CHILD = 75
 """From the plan to the result: its writes, 14 reads, and the statements of its rounds, of which load adds some."""
 
 WRITES_PER_MESSAGE = {"INSERT bodies": 1, "INSERT events": 2, "INSERT messages": 1, "UPDATE messages": 1}
@@ -46,7 +46,7 @@ WRITES_PER_CHILD = {
     "UPDATE attempts": 1,
     "UPDATE messages": 0,
     "UPDATE outbox": 2,
-    "UPDATE tasks": 7,
+    "UPDATE tasks": 6,
 }
 WRITES_BY_TIME = ("meta", "stale_files")
 """Tables that rounds write to, or that are written when enough time has passed."""
