@@ -659,11 +659,17 @@ STATE_TRIGGERED: tuple[StateTriggered, ...] = (
 )
 """In order of precedence within a phase."""
 _STATE_TRIGGERED_IN = {phase: tuple(row for row in STATE_TRIGGERED if row.phase is phase) for phase in Phase}
+_OF_OTHERS = frozenset({_parent_ended, _need_skipped, _need_cancelled, _condition_fails})
+_ALONE_IN = {
+    phase: tuple(row for row in rows if row.condition not in _OF_OTHERS) for phase, rows in _STATE_TRIGGERED_IN.items()
+}
+"""Without those that only a parent or a dependency can cause."""
 
 
 def next_trigger(view: TaskView) -> tuple[Trigger, str] | None:
     """The trigger that follows from the present state, with its reason; None at the fixed point."""
-    for row in _STATE_TRIGGERED_IN[view.task.phase]:
+    is_alone = view.parent_phase is None and not (view.needs or view.cancelled_need or view.need_skipped)
+    for row in (_ALONE_IN if is_alone else _STATE_TRIGGERED_IN)[view.task.phase]:
         if (reason := row.condition(view)) is not None:
             return row.trigger, reason
     return None

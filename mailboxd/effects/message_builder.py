@@ -169,9 +169,11 @@ class PromptBuilder:
         """
         spec, needs = task.spec, self.store.tasks.dependencies(task.id)
         carried = self.carry([need for need in needs if need.phase is Phase.COMPLETED], task)
-        before = self._round_before(task, line)
+        background, before = "", NOTHING_CARRIED
+        if task.parent is not None:
+            background, before = self._background(task, line), self._round_before(task, line)
         done = self._performed([*needs, task])
-        context = joined(spec.context, self._background(task, line), before.text, carried.text, done)
+        context = joined(spec.context, background, before.text, carried.text, done)
         inputs = "" if spec.inputs == spec.context else spec.inputs  # derived
         return replace(spec, context=context, inputs=inputs, **changes), (*before.cuts, *carried.cuts)
 

@@ -113,11 +113,15 @@ class Pacing:
         if self.store.meta.set_gone(gone):
             for agent, why in sorted(gone.items()):
                 _log.warning("work waits for the agent %s: %s", agent, why)
-        return {agent: 0 if agent in paced else self.starts(agent) for agent in agents}
+        return {agent: 0 if agent in paced or agent in gone else self._at_once(agent) for agent in agents}
 
     def starts(self, agent: str) -> int:
         """How many turns of the agent its breaker allows at once."""
-        if self.gone(agent) or self.is_capped(agent):
+        return 0 if self.gone(agent) else self._at_once(agent)
+
+    def _at_once(self, agent: str) -> int:
+        """The same for an agent that is known to exist."""
+        if self.is_capped(agent):
             return 0
         return turns_at_once(self.store.breakers.get(agent), self.slots_per_agent)
 

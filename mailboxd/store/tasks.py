@@ -421,7 +421,7 @@ class Tasks:
 
     def lineage(self, task: Task) -> tuple[Task, ...]:
         """The tasks from the root down to this one."""
-        return tuple(self.with_ancestors(task.id))[::-1]
+        return (task,) if task.parent is None else (*tuple(self.with_ancestors(task.parent))[::-1], task)
 
     def _level_as_waiting(self, parent: str, node: str) -> Level:
         """The level with indirect dependencies: a descendant of one of its tasks may need another of its tasks."""

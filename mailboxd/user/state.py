@@ -10,7 +10,7 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
@@ -31,6 +31,10 @@ class UserState:
 
     parent: Path
     names: tuple[str, ...] = ("mailboxd",)
+    folder: Path = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folder", self.parent.joinpath(*self.names))
 
     @classmethod
     def of(cls, environ: Mapping[str, str], *below: str) -> Self:
@@ -44,10 +48,6 @@ class UserState:
         except RuntimeError:
             home = NOWHERE
         return cls((home if home.is_dir() else NOWHERE) / ".local" / "state", names)
-
-    @property
-    def folder(self) -> Path:
-        return self.parent.joinpath(*self.names)
 
     @contextmanager
     def opened(self) -> Iterator[int | None]:
