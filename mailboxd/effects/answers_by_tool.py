@@ -224,11 +224,15 @@ class AnswersByTool:
     def tidy(self, is_over: Callable[[str], bool]) -> None:
         """Remove the files of turns that are over, which a daemon that died has left."""
         with suppress(OSError), self._folder() as fd:
-            for name in os.listdir(fd):  # noqa: PTH208
+            names = os.listdir(fd)  # noqa: PTH208
+            for name in names:
                 key, _, rest = name.partition(".")
-                if rest != "json" or name == _PLUGIN:
+                if rest not in ("json", "said.json", "offered") or name == _PLUGIN:
                     continue
-                token = text_at(parse_text(read_file(fd, name, _MOST_BYTES) or b""), "token")
+                if rest != "json" and f"{key}.json" in names:  # that one says whose they are
+                    continue
+                raw = read_file(fd, name, _MOST_BYTES) or b""
+                token = raw.decode("utf-8", "replace") if rest == "offered" else text_at(parse_text(raw), "token")
                 if token not in self._offered and is_over(token):
                     self._over.append(key)
 

@@ -43,6 +43,8 @@ WAIT = 600
 """Seconds for which one request waits for an answer."""
 AGAIN = 15.0
 """Seconds after which a failed request is made again."""
+MOST_AGAIN = 900.0
+"""Seconds after which OpenClaw is asked again, at most, which prompts it has."""
 _LASTS = 7 * 86_400
 _SECONDS = 60
 _CHARS = 4_000
@@ -118,6 +120,10 @@ class QuestionPrompts:
     """By the prompt's id."""
     _is_listed: bool = False
     """OpenClaw was asked which prompts an earlier daemon has left."""
+    _list_at: float = 0.0
+    """When it is asked again after a failure (monotonic clock)."""
+    _list_pause: float = AGAIN
+    """Seconds until then; each failure doubles them."""
     _listing: str = ""
     """The call that asks."""
     _left: set[str] = field(default_factory=set)
@@ -128,7 +134,7 @@ class QuestionPrompts:
         if not self.enabled:
             return None
         now, wanted = self.engine.clock.monotonic(), {prompt.id: prompt for prompt in self._wanted()}
-        if not self._is_listed:
+        if not self._is_listed and self._list_at <= now:
             self._is_listed = True
             self._listing = self._start("question.list", {})
         for id_ in self._left - wanted.keys():
@@ -150,6 +156,13 @@ class QuestionPrompts:
         if call.id == self._listing:
             listed = at(parse_text(exit_.stdout), "questions")
             self._is_listed = isinstance(listed, list)  # else it is asked again: what is left there would answer nobody
+            if not self._is_listed:
+                if self._list_pause == AGAIN:
+                    _log.info(
+                        "OpenClaw does not list its prompts, and is asked again: %s", first_line(complaint(exit_))
+                    )
+                self._list_at = self.engine.clock.monotonic() + self._list_pause
+                self._list_pause = min(2 * self._list_pause, MOST_AGAIN)
             ids = [text_at(entry, "id") for entry in listed] if isinstance(listed, list) else []
             self._left = {id_ for id_ in ids if id_.startswith(self._prefix)}
             return

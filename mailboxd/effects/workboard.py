@@ -69,7 +69,10 @@ class Workboard:
         if now < self._due:
             return self._due
         since = plus(self.engine.clock.now(), -KEPT)
-        for task in given_tasks(Report(self.engine.store.db), since, MOST):
+        tasks = given_tasks(Report(self.engine.store.db), since, MOST)
+        shown = {task.id for task in tasks}
+        self._cards = {id_: one for id_, one in self._cards.items() if id_ in shown or one.call}
+        for task in tasks:
             card = self._cards.setdefault(task.id, _Card())
             status = column(task)
             if sum(bool(one.call) for one in self._cards.values()) >= _AT_ONCE:

@@ -252,3 +252,22 @@ def test_what_a_daemon_that_died_has_left_is_removed_once_its_turn_is_over(turns
     turns.tools.tidy(turns.turn.turn_id.__eq__)
     turns.tools.ask()
     assert [one.name for one in turns.folder.iterdir()] == ["plugin.json"]
+
+
+@pytest.mark.parametrize("ending", [".said.json", ".offered"])
+def test_what_a_run_wrote_after_its_turn_was_over_is_removed(turns: Turns, ending: str) -> None:
+    """And not while another turn of the session goes on."""
+    file, turn_id = turns.offer(), turns.turn.turn_id
+    turns.keep(file)
+    file.with_suffix(".offered").write_text(turn_id)
+    orphan = file.with_suffix(ending)
+    turns.tools._offered.clear()
+    file.write_text(json.dumps({"version": VERSION, "token": "another", "tools": []}))
+    turns.tools.tidy(turn_id.__eq__)
+    turns.tools.ask()
+    assert file.exists()
+    for one in {*turns.folder.iterdir()} - {orphan}:
+        one.unlink()
+    turns.tools.tidy(turn_id.__eq__)
+    turns.tools.ask()
+    assert not orphan.exists()

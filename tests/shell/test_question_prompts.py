@@ -203,3 +203,19 @@ def test_prompts_that_an_earlier_daemon_has_left_are_withdrawn(desk: Desk) -> No
 )
 def test_the_choices_are_the_list_at_the_end(text: str, question: str, choices: tuple[str, ...]) -> None:
     assert offered(text) == (question, choices)
+
+
+def test_a_list_that_fails_is_asked_for_ever_more_rarely_and_named_once(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "mailboxd")
+    desk.answers("question.list")
+    made = 0
+    for _ in range(60):  # an hour
+        desk.round()
+        path = desk.place / "said"
+        made += path.read_text().splitlines().count("question.list") if path.exists() else 0
+        path.unlink(missing_ok=True)
+        desk.stage.clock.advance(60.0)
+    assert 6 <= made <= 12
+    assert len([one for one in caplog.records if "does not list its prompts" in one.getMessage()]) == 1

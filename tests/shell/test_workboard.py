@@ -14,7 +14,7 @@ import pytest
 from mailboxd import config
 from mailboxd.effects.gateway_calls import GatewayCalls
 from mailboxd.effects.process_table import Caps, ProcessTable
-from mailboxd.effects.workboard import AGAIN, Workboard, column
+from mailboxd.effects.workboard import AGAIN, KEPT, Workboard, column
 from mailboxd.engine import open
 from mailboxd.store.attention_queries import GivenTask
 from tests.cli.asking import PUBLISH, ask
@@ -74,6 +74,11 @@ def test_a_task_is_one_card_that_follows_it(board: Board) -> None:
     board.stage.start()
     board.stage.end_turn("job", "The result itself.")
     assert board.round() == [("workboard.cards.update", {"id": "c1", "patch": {"status": "done"}})]
+    assert board.board is not None
+    board.stage.clock.advance(KEPT + 1)
+    assert board.round() == []
+    assert board.board._cards == {}, "what is kept is bounded by the work that is looked at"
+    board.stage.clock.advance(-KEPT - 1)
     board.board = None  # another daemon
     ((method, again),) = board.round()
     assert (method, again["idempotencyKey"], again["status"]) == (
