@@ -3,20 +3,20 @@
 // A call that cannot be an answer is refused in the same run, with all its errors. The first one that is taken is on
 // disk before the agent is told so, and ends the run. The daemon believes it only if the run's own record has it, too.
 
-import { announce, findTurn, keep } from "./turns.js";
 import { problemsOf, sample } from "./check.js";
+import { isOurs } from "./sessions.js";
+import { announce, findTurn, keep } from "./turns.js";
 
 export const NAMES = [
   "mailboxd_finish", "mailboxd_plan", "mailboxd_ask", "mailboxd_fail", "mailboxd_verdict", "mailboxd_answer",
 ];
-const OWN_SESSION = /^agent:[^:]+:mailboxd:/i;
 const MOST_REFUSALS = 5; // in one run: OpenClaw has no bound
 const MOST_RUNS = 1000;
 
 export function register(api) {
   api.registerTool(
     (ctx) => {
-      if (!OWN_SESSION.test(ctx.sessionKey ?? "")) return null;
+      if (!isOurs(ctx.sessionKey)) return null;
       try {
         const turn = findTurn(api, ctx);
         return turn === null ? null : turn.tools.filter(({ name }) => NAMES.includes(name)).map((one) => tool(one, turn));

@@ -7,6 +7,7 @@
 
 import { Delegations } from "./delegations.js";
 import { deliver, INBOX, withDirectory } from "./files.js";
+import { isChatOf } from "./sessions.js";
 import { isSelf, mayReach, peerNamed, readStanding, refusalOf } from "./standing.js";
 import { asDelegation } from "./takeover.js";
 import { callDigest, canAnswer, renderTask, taskId, textProblem, titleOf } from "./taskfile.js";
@@ -17,6 +18,7 @@ const TAKEN = new Set(["sessions_spawn", "sessions_send"]);
 const BY_SEARCH = "tool_call"; // how 2026.9.6 calls tools that it does not show
 const DEADLINE_MS = 2_000;
 const MOST_CALLS = 1_000;
+const RESUMED = /^\[System\] Your previous turn was interrupted/; // how a gateway begins what another one's death broke off
 
 // One for the whole gateway, like the table of workspaces.
 const SHARED = Symbol.for("mailboxd.delegate");
@@ -25,9 +27,10 @@ export function register(api) {
   globalThis[SHARED] ??= {
     delegations: new Delegations(),
     runs: new Map(), // call -> its run, which only the hook is told
+    resumed: new Map(), // run -> true, for those that go on with what another gateway's death broke off
     given: new Map(), // what was asked -> answers that the rewritten call has to give
   };
-  const { delegations, runs, given } = globalThis[SHARED];
+  const { delegations, runs, resumed, given } = globalThis[SHARED];
 
   api.registerTool(
     (ctx) => {
@@ -42,7 +45,8 @@ export function register(api) {
         const place = placeOf(ctx, ctx.workspaceDir);
         if (place === null) return refused("mailboxd no longer takes work here");
         const by = personOf({ channel: ctx.messageChannel, senderId: ctx.requesterSenderId });
-        const call = { tool: TOOL, sessionKey: ctx.sessionKey, sessionId: ctx.sessionId ?? "", runId, callId, by };
+        const isResumed = resumed.has(runId);
+        const call = { tool: TOOL, sessionKey: ctx.sessionKey, sessionId: ctx.sessionId ?? "", runId, callId, by, isResumed };
         try {
           return await give(place, call, args, delegations, {});
         } catch (problem) {
@@ -53,6 +57,11 @@ export function register(api) {
     },
     { names: [TOOL] },
   );
+
+  api.on("before_agent_reply", async (event, ctx) => {
+    if (ctx.runId && RESUMED.test(event.cleanedBody ?? "")) remember(resumed, ctx.runId, true);
+    return undefined;
+  });
 
   api.on("before_tool_call", async (event, ctx) => {
     try {
@@ -69,7 +78,7 @@ export function register(api) {
       if (args === null || !mayReach(place.standing, args.agent)) return undefined;
       const runId = event.runId ?? ctx.runId ?? "";
       const call = { tool: wanted.tool, sessionKey: ctx.sessionKey, sessionId: ctx.sessionId ?? "", runId, callId };
-      const whole = { ...call, by: personOf(ctx.requester) };
+      const whole = { ...call, by: personOf(ctx.requester), isResumed: resumed.has(runId) };
       const answer = await withDeadline(DEADLINE_MS, (moment) => give(place, whole, args, delegations, moment));
       return wanted.bySearch ? rewritten(given, call, args, answer) : { block: true, blockReason: answer };
     } catch (problem) {
@@ -91,8 +100,10 @@ export function register(api) {
 
   api.on("agent_end", async (event, ctx) => {
     try {
+      const runId = event.runId ?? ctx.runId ?? "";
+      resumed.delete(runId);
       // one that was broken off may be resumed
-      if (event.success !== false) await delegations.ended(event.runId ?? ctx.runId ?? "");
+      if (event.success !== false) await delegations.ended(runId);
     } catch {
       // what is left is forgotten after an hour
     }
@@ -104,11 +115,7 @@ export function register(api) {
 // Not in mailboxd's own turns, where a plan is the answer; not in those of sub-agents, whose sessions nobody reads later.
 function placeOf({ agentId, sessionKey }, workspace) {
   if (!agentId || !sessionKey || !workspace || !canAnswer(sessionKey)) return null;
-  const key = sessionKey.toLowerCase();
-  const own = `agent:${agentId.toLowerCase()}:`;
-  if (!key.startsWith(own) || /^(?:mailboxd|subagent|acp):/.test(key.slice(own.length)) || key.includes(":subagent:")) {
-    return null;
-  }
+  if (!isChatOf(sessionKey, agentId)) return null;
   const standing = readStanding(workspace);
   return standing !== null && isSelf(standing, agentId) ? { standing, workspace } : null;
 }

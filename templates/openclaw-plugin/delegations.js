@@ -1,5 +1,6 @@
 // Which work a run has given away, until the run ends. A run that the gateway's death interrupted is resumed as another
-// run, which may ask for the same work again, because OpenClaw had not yet kept the answer. Then it gets the same task.
+// run, which may ask for the same work again, because OpenClaw had not yet kept the answer. Then it gets the same task. A
+// turn that a person begins gets a new one, also for the same words.
 //
 // One file for each, in the workspace's `.mailboxd/delegated/`: `<session>.<content>.<task id>.json`.
 
@@ -28,7 +29,9 @@ export class Delegations {
     await withDirectory(workspace, [STATE], (state) => mkdir(inside(state, DIRECTORY), { mode: 0o700 })).catch(ifMissing);
     const entry = await withDirectory(workspace, [STATE, DIRECTORY], async (directory) => {
       const prefix = `${callDigest(call.sessionKey).slice(0, 16)}.${content.slice(0, 16)}.`;
-      const found = await this.#interrupted(directory, workspace, prefix);
+      const names = await readdir(inside(directory, "."));
+      if (names.length > MOST_FILES) await forget(directory, names);
+      const found = call.isResumed ? await this.#interrupted(directory, workspace, names, prefix) : null;
       const name = found?.name ?? `${prefix}${fresh.id}.json`;
       if (found === null) {
         const kept = { ...fresh, life: LIFE, run: call.runId, call: call.callId, session: call.sessionId };
@@ -52,9 +55,7 @@ export class Delegations {
     }
   }
 
-  async #interrupted(directory, workspace, prefix) {
-    const names = await readdir(inside(directory, "."));
-    if (names.length > MOST_FILES) await forget(directory, names);
+  async #interrupted(directory, workspace, names, prefix) {
     for (const name of names.filter((one) => one.startsWith(prefix)).sort().slice(0, MOST_FILES)) {
       const claim = `${workspace}/${name}`;
       if (this.#claimed.has(claim)) continue;

@@ -4,8 +4,9 @@
 //
 // Only rows of the assistant: one of the user would end a turn that runs in the session.
 
+import { readKey } from "./sessions.js";
+
 const MOST_TEXT = 64 * 1024;
-const AGENT = /^agent:([^:]+):./;
 const OTHER_TEXT = /idempotency key .* conflicts/i; // the row of this key is there, with another text
 const INTERNAL = "webchat"; // OpenClaw's name for no messenger
 
@@ -37,7 +38,7 @@ export function readNote(params) {
       return `${name} must be a text of at most ${most} characters`;
     }
   }
-  const agentId = AGENT.exec(sessionKey)?.[1];
+  const agentId = readKey(sessionKey)?.agent;
   return agentId === undefined ? "sessionKey must begin with agent:ID:" : { agentId, sessionKey, key, text };
 }
 

@@ -7,6 +7,7 @@
 
 import { deliver, INBOX, withDirectory } from "./files.js";
 import { acknowledge, fileName, isFor, MOST_BYTES, readMessage, restore } from "./message.js";
+import { isOurs, readKey } from "./sessions.js";
 
 // The sender's mailboxd recognizes the first by its prefix and sends the message again.
 const NOT_DELIVERED = "mailboxd: the message was not delivered";
@@ -31,11 +32,7 @@ function isOrdered(ctx, agentId) {
   if (ctx.trigger !== "user" || ctx.senderId !== undefined || ctx.channelContext !== undefined) return false;
   const named = [ctx.channel, ctx.messageProvider].filter((name) => name !== undefined);
   if (named.length === 0) return true;
-  return named.every((name) => name === INTERNAL) && isOwnSession(ctx.sessionKey, agentId);
-}
-
-function isOwnSession(key, agentId) {
-  return typeof key === "string" && key.toLowerCase().startsWith(`agent:${agentId.toLowerCase()}:mailboxd:`);
+  return named.every((name) => name === INTERNAL) && isOurs(ctx.sessionKey) && readKey(ctx.sessionKey).agent === agentId.toLowerCase();
 }
 
 function refusal(what, reason) {

@@ -9,10 +9,10 @@ import { unlink } from "node:fs/promises";
 
 import { NAMES } from "./answers.js";
 import { deliver, inside, readJson, withDirectory } from "./files.js";
+import { isOurs } from "./sessions.js";
 import { noteWorkspace, workspaceOf } from "./workspaces.js";
 
 const PLACE = [".mailboxd", "steering"];
-const OURS = /^agent:[^:]+:mailboxd:/;
 const LIFE = Symbol.for("mailboxd.life"); // of this gateway
 const MOST_BYTES = 512 * 1024;
 const MOST_TEXT = 90_000; // OpenClaw cuts a text of a result at 100,000 characters
@@ -21,7 +21,7 @@ globalThis[LIFE] ??= randomUUID();
 export function register(api) {
   api.registerAgentToolResultMiddleware(
     (event, ctx) => {
-      if (typeof ctx?.sessionKey !== "string" || !OURS.test(ctx.sessionKey)) return undefined;
+      if (!isOurs(ctx?.sessionKey)) return undefined;
       if (NAMES.includes(event.toolName)) return undefined; // an answer ends the run: nobody would read them
       const workspace = workspaceOf(ctx.agentId);
       return workspace ? withNew(event.result, workspace, ctx.sessionKey, api.logger) : undefined;
@@ -34,7 +34,7 @@ export function register(api) {
     try {
       noteWorkspace(ctx);
       const { sessionKey, workspaceDir } = ctx;
-      if (!workspaceDir || typeof sessionKey !== "string" || !OURS.test(sessionKey)) return undefined;
+      if (!workspaceDir || !isOurs(sessionKey)) return undefined;
       const name = nameOf(sessionKey);
       await withDirectory(workspaceDir, PLACE, async (place) => {
         const given = await read(place, `${name}.given`);

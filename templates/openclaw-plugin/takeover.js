@@ -4,6 +4,8 @@
 // Only calls of which every argument is understood are taken: one that is not may be what the caller relies on
 // (`collect`, `outputSchema`, a fork of the conversation, a directory, a sandbox, attachments ...).
 
+import { readKey } from "./sessions.js";
+
 const WAITS = new Set(["", "auto"]);
 
 // Arguments that may be left out, with what they say when they say nothing special.
@@ -41,10 +43,11 @@ function ofSpawn(params, standing) {
 // A message to another agent; what goes to one certain chat or sub-agent stays a message, and so does one to itself.
 function ofSend(params, standing) {
   if (!fits(params, SEND) || typeof params.message !== "string" || params.message.trim() === "") return null;
-  const key = /^agent:([^:]+):(?:main|\1)$/i.exec(said(params.sessionKey));
-  const agent = said(params.agentId) || key?.[1] || "";
+  const key = readKey(said(params.sessionKey));
+  const isMain = key !== null && ["main", key.agent].includes(key.rest);
+  const agent = said(params.agentId) || (isMain ? key.agent : "");
   if (agent === "" || agent.toLowerCase() === standing.agent.toLowerCase()) return null;
-  if (said(params.sessionKey) && key === null) return null;
+  if (said(params.sessionKey) && !isMain) return null;
   return { agent, task: params.message, wake: true };
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -113,10 +114,11 @@ def test_an_interrupted_runs_delegation_is_the_same_task_and_any_other_is_not(tm
         const delegations = new Delegations();
         const said = [];
         for (const step of steps) {{
-          const [runId, content, id] = step.split(" ");
+          const [runId, content, id, how] = step.split(" ");
           if (content === "ends") await delegations.ended(runId);
           else {{
-            const call = {{ sessionKey: "agent:alpha:main", runId, callId: id, sessionId: "s" }};
+            const isResumed = how === "resumed";
+            const call = {{ sessionKey: "agent:alpha:main", runId, callId: id, sessionId: "s", isResumed }};
             const fresh = {{ id, at: new Date().toISOString() }};
             said.push((await delegations.begin(workspace, call, content.repeat(16), fresh)).id);
           }}
@@ -126,9 +128,11 @@ def test_an_interrupted_runs_delegation_is_the_same_task_and_any_other_is_not(tm
         "one", "two", "three", "four",
     ]  # fmt: skip
     # the gateway died in r1: its successor asks again for one of them, and then for something new
-    assert node(script, str(tmp_path), "r3 a five", "r3 a six", "r3 a seven", "r3 ends") == ["one", "two", "seven"]
-    assert node(script, str(tmp_path), "r4 a eight", "r4 b nine", "r4 ends") == ["eight", "three"]
-    assert node(script, str(tmp_path), "r5 b ten") == ["ten"]
+    again = ("r3 a five resumed", "r3 a six resumed", "r3 a seven resumed", "r3 ends")
+    assert node(script, str(tmp_path), *again) == ["one", "two", "seven"]
+    # a person says the same in a new turn: that is new work, and takes nothing from what is resumed after it
+    assert node(script, str(tmp_path), "r4 b eight", "r5 b nine resumed", "r5 ends") == ["eight", "three"]
+    assert node(script, str(tmp_path), "r6 b ten resumed", "r6 ends", "r7 b eleven resumed") == ["eight", "eleven"]
 
 
 # ---------------------------------------------------------------- the gateway
@@ -198,6 +202,32 @@ def test_a_day_of_an_agent_that_only_knows_sessions_spawn(found_apart: FoundApar
     all_are_heard(company, [*jobs, "fourth"])
     assert not model.made(agent="gamma"), "OpenClaw's allowAgents holds"
     steered(company)
+    company.at_rest()
+
+
+@pytest.mark.parametrize("release", some_of(RELEASES, OPENCLAW))
+def test_a_resumed_run_gets_its_task_again_and_a_new_request_in_the_same_words_another(
+    found_apart: FoundApart, release: str
+) -> None:
+    company = company_on(found_apart, release, "tool")
+    gateway, model = company.gateway, company.model
+    count = Tool("mailboxd_delegate", {"agent": "self", "task": "Count the words."})
+    model.on(Text("Seven."), agent="alpha", task="count-the-words.*")
+    model.on(count, Exec("echo x >> ran; sleep 60"), agent="alpha", text="Please count", times=1)
+    # the gateway's death leaves the call's answer in doubt, so the run that goes on asks for the same
+    model.on(count, Text("I gave it away."), agent="alpha", text="was interrupted", task="")
+    asked = threading.Thread(target=chat, args=(gateway, "Please count"))
+    asked.start()
+    eventually(lambda: (company["alpha"].root / "ran").exists(), 120, gateway.last_words)
+    gateway.kill()
+    gateway.start()
+    eventually(lambda: "I gave it away." in heard(company), 120, gateway.last_words)
+    asked.join(90)
+    assert len(roots(company)) == 1
+    assert chat(gateway, "Please count").returncode == 0
+    eventually(lambda: len(roots(company)) == 2, 60, company["alpha"].last_words)
+    for name in roots(company):
+        company["alpha"].until(name)
     company.at_rest()
 
 
