@@ -332,7 +332,7 @@ def test_of_two_processes_of_a_host_exactly_one_goes_on() -> None:
     assert yields(replace(old, rank=Rank.UNSURE), replace(new, rank=Rank.ALONE)), "what was frozen does not"
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_copy_is_refused_and_one_that_was_frozen_finds_that_it_was_replaced(
     server: tuple[Host, Server], tmp_path: Path
 ) -> None:

@@ -154,7 +154,8 @@ def test_a_host_that_freezes_and_one_that_dies_cost_a_lease_and_no_second_effect
         farm[name].at_rest()
 
 
-@pytest.mark.parametrize("rewound", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["lost", "rewound"])
+@pytest.mark.soak  # test_claims.py states it for every order of steps
+@pytest.mark.parametrize("rewound", [False, True], ids=["lost", "rewound"])
 def test_jobs_under_way_end_although_the_server_lost_its_store(joined: Joined, *, rewound: bool) -> None:
     farm, count = joined({"alpha": {"main": WORK}, **{name: HOLDERS[name] for name in ("beta", "gamma")}}), 6
     main, store = farm["alpha"]["main"], farm.server.folder / "store"
