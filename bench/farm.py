@@ -27,7 +27,11 @@ import nats
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
-from mailboxd.clock import SystemClock
+from mailboxd.formats.keys import PrivateKey, signed
+from mailboxd.formats.protocol.front_matter import canonical
+from mailboxd.formats.protocol.messages import parse_message
+from mailboxd.host.clock import SystemClock
+from mailboxd.host.ids import Ids
 from mailboxd.hub.files import server
 from mailboxd.hub.files.membership import Membership
 from mailboxd.hub.files.view import HubInfo
@@ -40,10 +44,6 @@ from mailboxd.hub.wire.presence import AgentCard, Card
 from mailboxd.hub.wire.receipts import Receipt, digest
 from mailboxd.hub.wire.sealing import open_sealed, seal
 from mailboxd.hub.wire.signed_json import signed_json
-from mailboxd.ids import Ids
-from mailboxd.keys import PrivateKey, signed
-from mailboxd.protocol.front_matter import canonical
-from mailboxd.protocol.messages import parse_message
 from tests.e2e.support import cpu_ticks, message
 from tests.hub.farm import Farm
 

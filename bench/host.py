@@ -19,12 +19,12 @@ from bench import processes
 from bench.daemon import Daemon
 from bench.processes import Broken
 from bench.workshop import Workshop, say
-from mailboxd.agents.gateway import pairing
-from mailboxd.agents.gateway.pairing import Device, Pairing
-from mailboxd.agents.gateway.transport import pairing_file
+from mailboxd.perform.agents.gateway import pairing
+from mailboxd.perform.agents.gateway.pairing import Device, Pairing
+from mailboxd.perform.agents.gateway.transport import pairing_file
 
 SIZES = (1, 4, 12)
-_KINDS = {"mailboxd.agents.gateway": "turns", "mcp": "typed tools", "run": "daemons"}
+_KINDS = {"mailboxd.perform.agents.gateway": "turns", "mcp": "typed tools", "run": "daemons"}
 _REST_SECONDS = 300
 """Within which a host has come to rest: what nobody asks ends after two minutes."""
 

@@ -14,11 +14,11 @@ import tempfile
 import time
 from pathlib import Path
 
+from mailboxd.formats.keys import signed
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.host.ids import Ids
 from mailboxd.hub.files.membership import Membership
 from mailboxd.hub.files.spool import NEW, SENT, Spool
-from mailboxd.ids import Ids
-from mailboxd.keys import signed
-from mailboxd.mailbox.layout import Workspace
 from tests.e2e.support import cpu_ticks, message
 from tests.hub.farm import Farm
 

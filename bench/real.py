@@ -17,7 +17,7 @@ from bench.graphs import Graph
 from bench.measure import ratio
 from bench.processes import Broken
 from bench.workshop import Workshop, say
-from mailboxd.agents.openclaw import OpenClaw
+from mailboxd.perform.agents.openclaw import OpenClaw
 from tests.live.gateway import Gateway, run_of
 from tests.live.install import standard
 from tests.live.model import Model

@@ -10,9 +10,9 @@ from bench.daemon import Daemon, plan, until
 from bench.graphs import scattered
 from bench.measure import Stats
 from bench.workshop import Workshop, drop, say
-from mailboxd.clock import SystemClock
-from mailboxd.store.scheduling import Schedule
-from mailboxd.store.task_cache import TaskCache
+from mailboxd.host.clock import SystemClock
+from mailboxd.ledger.scheduling import Schedule
+from mailboxd.ledger.task_cache import TaskCache
 
 
 def measure(shop: Workshop) -> dict[str, Any]:

@@ -23,14 +23,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from mailboxd.agents import process
-from mailboxd.agents.ask import finish
-from mailboxd.agents.call_dir import PROMPT, Exit
-from mailboxd.agents.gateway.client import ApprovalPending, pair
-from mailboxd.agents.gateway.transport import GatewayTransport, Mark
-from mailboxd.agents.openclaw import OpenClaw
-from mailboxd.agents.process import Child
-from mailboxd.clock import SystemClock
+from mailboxd.host.clock import SystemClock
+from mailboxd.perform.agents import process
+from mailboxd.perform.agents.ask import finish
+from mailboxd.perform.agents.call_dir import PROMPT, Exit
+from mailboxd.perform.agents.gateway.client import ApprovalPending, pair
+from mailboxd.perform.agents.gateway.transport import GatewayTransport, Mark
+from mailboxd.perform.agents.openclaw import OpenClaw
+from mailboxd.perform.agents.process import Child
 from tests.e2e.support import eventually
 from tests.live.gateway import Gateway, run_of
 from tests.live.model import Hang, Model

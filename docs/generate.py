@@ -17,16 +17,17 @@ import click
 from pydantic import TypeAdapter
 from pydantic.fields import FieldInfo
 
-from mailboxd import config, errors
+from mailboxd import errors
 from mailboxd.cli.program import program
 from mailboxd.core import lifecycle, specs
 from mailboxd.core.vocabulary import Mode, Phase, state_words
-from mailboxd.drawing.graph import plan_graph
-from mailboxd.drawing.svg import graph_svg
-from mailboxd.protocol import headers, taskmd
-from mailboxd.protocol.messages import MESSAGE_TYPES, Message, parse_message
-from mailboxd.protocol.recipe import Recipes, example_values, expand
-from mailboxd.telemetry import metrics
+from mailboxd.formats import config
+from mailboxd.formats.drawing.graph import plan_graph
+from mailboxd.formats.drawing.svg import graph_svg
+from mailboxd.formats.protocol import headers, taskmd
+from mailboxd.formats.protocol.messages import MESSAGE_TYPES, Message, parse_message
+from mailboxd.formats.protocol.recipe import Recipes, example_values, expand
+from mailboxd.surfaces.telemetry import metrics
 
 DOCS = Path(__file__).resolve().parent
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from mailboxd.clock import ManualClock
-from mailboxd.config.settings import Settings
 from mailboxd.core.events import Event, Kind
 from mailboxd.engine.engine import Engine
+from mailboxd.engine.intake.archive import EVERY, Archiver, ArchiveWatch
 from mailboxd.engine.reports import Reports
-from mailboxd.intake.archive import EVERY, Archiver, ArchiveWatch
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.store import event_log
-from mailboxd.store.reports import Report
-from mailboxd.store.store import Store
+from mailboxd.formats.config.settings import Settings
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.host.clock import ManualClock
+from mailboxd.ledger import event_log
+from mailboxd.ledger.reports import Report
+from mailboxd.ledger.store import Store
 
 DIGEST = hashlib.sha256(b"said").hexdigest()
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from mailboxd.core.spending import Spend
-from mailboxd.spending import Ledger, Row
-from mailboxd.user.state import UserState
+from mailboxd.engine.spending import Ledger, Row
+from mailboxd.formats.user.state import UserState
 
 NOW = "2026-11-28T20:00:00.000Z"
 

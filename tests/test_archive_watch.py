@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.mailbox.files import Stamp
+from mailboxd.formats.mailbox.files import Stamp
 from tests.archived import Room
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mailboxd.clock import JumpWatch
 from mailboxd.core.times import plus
+from mailboxd.host.clock import JumpWatch
 
 NOW = "2026-01-01T00:00:00.000Z"
 

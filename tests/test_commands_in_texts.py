@@ -11,10 +11,10 @@ from pathlib import Path
 import click
 
 from mailboxd.cli.program import program
-from mailboxd.config.file import default_text
+from mailboxd.formats.config.file import default_text
 
 ROOT = Path(__file__).resolve().parents[1]
-LEFT_OUT = re.compile(r"docs/decisions/|docs/performance|docs/images/|mailboxd/web/static/")
+LEFT_OUT = re.compile(r"docs/decisions/|docs/performance|docs/images/|mailboxd/surfaces/web/static/")
 QUOTED = re.compile(r"`mailboxd\s([^`]+)`")
 BEGINS = re.compile(r"(?:^|-> |\bor |[;:(] ?)mailboxd (.+)", re.MULTILINE)
 PROSE = re.compile(r"(?:is|of|was|stopped|watches)\b")

@@ -15,14 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from mailboxd import config
-from mailboxd.config.file import keys
-from mailboxd.config.model import Config, LimitsSection
-from mailboxd.config.settings import limits, policy, settings
 from mailboxd.core.model import Policy
 from mailboxd.core.task_view import Limits
 from mailboxd.core.vocabulary import Gate, Synthesis, WeakSpec, is_id
 from mailboxd.errors import EXIT_CONFIG, ConfigError
+from mailboxd.formats import config
+from mailboxd.formats.config.file import keys
+from mailboxd.formats.config.model import Config, LimitsSection
+from mailboxd.formats.config.settings import limits, policy, settings
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -361,7 +361,7 @@ def test_a_file_that_everybody_may_change_is_not_believed(tmp_path: Path) -> Non
 
 
 def test_importing_the_package_does_not_import_pydantic_or_yaml() -> None:
-    code = "import sys, mailboxd.config; sys.exit(' '.join({'pydantic', 'yaml'} & set(sys.modules)) or 0)"
+    code = "import sys, mailboxd.formats.config; sys.exit(' '.join({'pydantic', 'yaml'} & set(sys.modules)) or 0)"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from mailboxd.config import Config
 from mailboxd.core.events import Event, Kind, Role
+from mailboxd.core.explain.describe import describe, summarize
 from mailboxd.core.model import Policy
 from mailboxd.core.outcomes import Question
 from mailboxd.core.vocabulary import Gate, Verdict
 from mailboxd.daemon.assemble import report_missing
 from mailboxd.daemon.event_logging import TaskLabels, level_of
-from mailboxd.explain.describe import describe, summarize
+from mailboxd.formats.config import Config
 from tests.core.desk import DONE, Desk
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.clock import ManualClock
-from mailboxd.config.settings import Settings
 from mailboxd.core.events import Event, Kind
 from mailboxd.engine.engine import Engine
-from mailboxd.intake.daily_index import EVERY, DailyIndex
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.store.store import Store
+from mailboxd.engine.intake.daily_index import EVERY, DailyIndex
+from mailboxd.formats.config.settings import Settings
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.host.clock import ManualClock
+from mailboxd.ledger.store import Store
 
 NOW = "2026-11-21T10:15:02.000Z"
 REVIEW = b"---\ntype: review\ntask_id: q3\nfrom: editor\nverdict: blocked\n---\n"

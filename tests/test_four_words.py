@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.attention import Need, of_circuits
 from mailboxd.core.breaker import LOCKED_OUT
 from mailboxd.core.events import Event, Kind
+from mailboxd.core.explain.describe import describe, summarize
+from mailboxd.core.explain.model import OpenBreaker, RunningCall, Snapshot, TaskSnapshot
+from mailboxd.core.explain.why import explain, told_to_sender
 from mailboxd.core.stopping import stopped
 from mailboxd.core.vocabulary import STATES, Phase, State, WaitsFor, state_of, state_words
-from mailboxd.explain.describe import describe, summarize
-from mailboxd.explain.model import OpenBreaker, RunningCall, Snapshot, TaskSnapshot
-from mailboxd.explain.why import explain, told_to_sender
+from mailboxd.ledger.attention import Need, of_circuits
 
 PACKAGE = Path(__file__).parent.parent / "mailboxd"
 INTERNAL = re.compile(

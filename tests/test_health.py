@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.clock import ManualClock
 from mailboxd.core.times import plus
 from mailboxd.daemon.health_writer import EVERY, Health
 from mailboxd.errors import StoreError
-from mailboxd.health import FILE, LONGEST_PAUSE, SILENT, Component, Grade, Halt, Trouble, failed_starts, read
+from mailboxd.formats.health import FILE, LONGEST_PAUSE, SILENT, Component, Grade, Halt, Trouble, failed_starts, read
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.host.clock import ManualClock
 from mailboxd.host.sdnotify import Notifier
-from mailboxd.mailbox.layout import Workspace
 
 PID = os.getpid()
 

@@ -9,8 +9,8 @@ import pytest
 
 from mailboxd.core.operator_orders import BY_NAME, OPERATOR_ORDERS
 from mailboxd.errors import Refused
-from mailboxd.mailbox import lock
-from mailboxd.store import event_log
+from mailboxd.formats.mailbox import lock
+from mailboxd.ledger import event_log
 from tests.cli.asking import PUBLISH, ask
 from tests.cli.stage import Stage, make
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mailboxd.core.times import to_text
 from mailboxd.core.vocabulary import is_id
-from mailboxd.ids import PREFIXES, Ids
+from mailboxd.host.ids import PREFIXES, Ids
 
 NOW = "2026-11-21T02:07:53.120Z"
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from mailboxd.clock import ManualClock
 from mailboxd.core.outcomes import Acknowledged, Failed
 from mailboxd.core.times import plus, to_epoch
 from mailboxd.core.vocabulary import Phase
+from mailboxd.host.clock import ManualClock
 from tests.core.desk import Desk, child, plan, with_policy
 
 HOUR = 3600.0

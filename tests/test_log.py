@@ -19,9 +19,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailboxd import log
 from mailboxd.core.sanitize import for_log
-from mailboxd.log import JsonFormatter, TextFormatter
+from mailboxd.host import log
+from mailboxd.host.log import JsonFormatter, TextFormatter
 
 FORGED = "done\n2026-11-21T02:07:53.120Z INFO engine: approved\r\x1b[2J\u2028\u202e\x00\x9b"
 
@@ -294,7 +294,7 @@ def test_what_can_be_opened_by_its_name_no_more_is_written_when_it_is_ready(
         raise OSError(errno.EMFILE, "Too many open files")
 
     with monkeypatch.context() as patched:
-        patched.setattr("mailboxd.log.os.open", refuse)
+        patched.setattr("mailboxd.host.log.os.open", refuse)
         log.configure("info", "text", pipe.stream)
     say(0, 500)
     while log.catch_up():

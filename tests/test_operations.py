@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from mailboxd import errors
-from mailboxd.attention import Need
-from mailboxd.health import Component, Halt
+from mailboxd.formats.health import Component, Halt
+from mailboxd.ledger.attention import Need
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "mailboxd"
@@ -60,7 +60,7 @@ def findings() -> set[str]:
 
 def causes() -> set[str]:
     """The kinds of `why`: the second argument of each Cause, and what `_no_room` returns in its place."""
-    kinds = {literal(call.args[1]) for call in calls("explain/why.py") if _name(call) == "Cause"}
+    kinds = {literal(call.args[1]) for call in calls("core/explain/why.py") if _name(call) == "Cause"}
     tree = ast.parse((SOURCE / "explain" / "why.py").read_text(encoding="utf-8"))
     (chooses,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "_no_room")
     returned = [node.value for node in ast.walk(chooses) if isinstance(node, ast.Return)]

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from mailboxd import overview, seen_items
 from mailboxd.core.model import Policy, Usage
 from mailboxd.core.outcomes import Failed, Permanence, Unknown
 from mailboxd.core.spending import Account, Spend, Standing
-from mailboxd.overview import Overview
-from mailboxd.store import overview_queries
-from mailboxd.store.reports import opened
+from mailboxd.ledger import overview, overview_queries, seen_items
+from mailboxd.ledger.overview import Overview
+from mailboxd.ledger.reports import opened
 from tests.cli.stage import NOW, Stage, child, make
 from tests.e2e.test_costs import SCANNED
 

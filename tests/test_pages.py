@@ -11,8 +11,8 @@ from pathlib import Path
 import click
 import yaml
 
-from mailboxd import config
 from mailboxd.cli.program import program
+from mailboxd.formats import config
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"

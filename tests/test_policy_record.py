@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from mailboxd.config import load
 from mailboxd.core.approvals import ApprovalDecision, PermissionAsked, Resolve
 from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.policy import HIDDEN
 from mailboxd.engine.policy import KEY, PolicyRecord
 from mailboxd.errors import Refused
+from mailboxd.formats.config import load
+from mailboxd.formats.keys import Keyring, PublicKey
+from mailboxd.formats.mailbox.layout import Workspace
 from mailboxd.host.process import name as user
-from mailboxd.keys import Keyring, PublicKey
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.store import event_log, task_queries
-from mailboxd.store.reports import opened
+from mailboxd.ledger import event_log, task_queries
+from mailboxd.ledger.reports import opened
 from tests.core.desk import Desk
 
 NOW = "2026-11-01T00:00:00.000Z"

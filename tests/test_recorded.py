@@ -9,9 +9,9 @@ from typing import Annotated, Any, get_args, get_origin
 import pytest
 from pydantic.fields import FieldInfo
 
-from mailboxd.config.model import Config, HostCaps, Section, Shown, value
-from mailboxd.config.recorded import recorded, shown_of
 from mailboxd.core.policy import HIDDEN
+from mailboxd.formats.config.model import Config, HostCaps, Section, Shown, value
+from mailboxd.formats.config.recorded import recorded, shown_of
 from mailboxd.hub.files.settings import HubSettings
 
 

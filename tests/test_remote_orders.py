@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from mailboxd.agents.call_dir import Exit
 from mailboxd.core.approvals import Action, ActionKind
 from mailboxd.daemon import gateway_orders
 from mailboxd.daemon.gateway_orders import GatewayOrders
 from mailboxd.daemon.services import NEVER
 from mailboxd.engine import sending
 from mailboxd.engine.engine import Engine
+from mailboxd.engine.intake import remote_orders
 from mailboxd.errors import WorldError
-from mailboxd.intake import remote_orders
+from mailboxd.perform.agents.call_dir import Exit
 from tests.agents.recorded import printed
 from tests.cli.asking import PUBLISH, TELL, ask, asked
 from tests.cli.stage import Stage, make

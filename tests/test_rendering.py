@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mailboxd.clock import ManualClock
-from mailboxd.taskmd.schedule import RenderSchedule
+from mailboxd.host.clock import ManualClock
+from mailboxd.surfaces.taskmd.schedule import RenderSchedule
 
 
 class Desk:

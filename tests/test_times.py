@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailboxd.clock import ManualClock, SystemClock
 from mailboxd.core.times import plus, to_epoch, to_text
+from mailboxd.host.clock import ManualClock, SystemClock
 
 MOMENTS = st.integers(min_value=0, max_value=200_000_000_000_000).map(lambda ms: to_text(ms / 1000))
 SPANS = st.integers(min_value=0, max_value=50_000_000_000_000).map(lambda ms: ms / 1000)

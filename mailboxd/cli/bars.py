@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from mailboxd.cli.text import columns, fit, meter, pad, say
-from mailboxd.progress import Progress, silent
+from mailboxd.host.progress import Progress, silent
 
 _STEPS = 200
 _UNKNOWN_STEP = 50
@@ -16,7 +16,7 @@ _BAR = 30
 
 @contextmanager
 def bars() -> Iterator[Progress]:
-    """A callback for long work (`mailboxd.progress`). The bar disappears at the end."""
+    """A callback for long work (`mailboxd.host.progress`). The bar disappears at the end."""
     if not sys.stderr.isatty():
         yield silent
         return

@@ -17,17 +17,17 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Button, Checkbox, DataTable, Footer, Input, Static
 
-from mailboxd.attention import DISMISSIBLE
 from mailboxd.cli.operator_shell import require_operator
 from mailboxd.cli.text import COLORS, counted
 from mailboxd.core.operator_orders import OPERATOR, Field, FieldKind
 from mailboxd.core.sanitize import for_terminal, one_line
 from mailboxd.core.vocabulary import State, state_words
-from mailboxd.drawing.style import fit, style_of
 from mailboxd.errors import MailboxdError, Refused
-from mailboxd.store.task_queries import Filter
-from mailboxd.web.page_models import PageModels, search
-from mailboxd.web.workspaces import HELD, FormActions, WebWorkspace
+from mailboxd.formats.drawing.style import fit, style_of
+from mailboxd.ledger.attention import DISMISSIBLE
+from mailboxd.ledger.task_queries import Filter
+from mailboxd.surfaces.web.page_models import PageModels, search
+from mailboxd.surfaces.web.workspaces import HELD, FormActions, WebWorkspace
 
 REFRESH_SECONDS = 1.0
 _OTHER_COLUMNS = 56

@@ -11,8 +11,8 @@ from mailboxd.errors import EXIT_NO
 
 if TYPE_CHECKING:
     from mailboxd.cli.session import Session
+    from mailboxd.formats.protocol.messages import AnyMessage
     from mailboxd.hub.wire.names import Address
-    from mailboxd.protocol.messages import AnyMessage
 
 _PATIENCE = 20.0
 """Seconds to wait for the receipt."""

@@ -13,7 +13,7 @@ import click
 from mailboxd.cli.operator_actions import read_text
 
 if TYPE_CHECKING:
-    from mailboxd.keys import PublicKey
+    from mailboxd.formats.keys import PublicKey
 
 _LARGEST = 4_096
 _OWNER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,255}", re.ASCII)
@@ -28,14 +28,14 @@ class Key(click.ParamType):  # type: ignore[type-arg]  # generic only in newer v
     name = "FILE|KEY"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> PublicKey:
-        from mailboxd.keys import PublicKey
+        from mailboxd.formats.keys import PublicKey
 
         if isinstance(value, PublicKey):
             return value
         return self._read(value, param, ctx)
 
     def _read(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> PublicKey:
-        from mailboxd.keys import PublicKey
+        from mailboxd.formats.keys import PublicKey
 
         if value.startswith("ed25519-private:"):
             self.fail(_PRIVATE, param, ctx)
@@ -61,7 +61,7 @@ class NamedKey(Key):
     name = "[AGENT=]FILE|KEY"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        from mailboxd.auditor.given import GivenKey
+        from mailboxd.operate.auditor.given import GivenKey
 
         if isinstance(value, GivenKey):
             return value
@@ -73,7 +73,7 @@ class NamedKey(Key):
 
 def _checkable(_ctx: click.Context, _param: click.Parameter, keys: _Keys) -> _Keys:
     if keys:
-        from mailboxd.keys import require_extra
+        from mailboxd.formats.keys import require_extra
 
         require_extra()
     return keys

@@ -10,7 +10,6 @@ import shlex
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from mailboxd import overview
 from mailboxd.cli.session import Session, agent_of
 from mailboxd.cli.task_output import attention_lines
 from mailboxd.cli.text import fit, lasted, meter, room, when
@@ -19,9 +18,10 @@ from mailboxd.core.spending import of_cap
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import State
 from mailboxd.errors import UnavailableError
-from mailboxd.health import Grade
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.overview import Decision, Later, Overview, Place, Result, Section
+from mailboxd.formats.health import Grade
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.ledger import overview
+from mailboxd.ledger.overview import Decision, Later, Overview, Place, Result, Section
 
 if TYPE_CHECKING:
     pass
@@ -48,8 +48,8 @@ def everywhere(session: Session, *, most: int | None = overview.MOST) -> Overvie
 
     Raises ConfigError, WorldError of the list of workspaces.
     """
+    from mailboxd.formats.user import registry
     from mailboxd.hub.client.report import other_hosts
-    from mailboxd.user import registry
 
     hosts = other_hosts(os.environ, session.clock.now())
     roots = [ws.root for ws in registry.workspaces(os.environ)]

@@ -32,8 +32,8 @@ def carry_out(session: Session, name: str, act: Act) -> None:
     Raises UnavailableError, ConfigError, WorldError; Refused by the task's state or inside an agent's turn.
     """
     from mailboxd.core.vocabulary import state_of
-    from mailboxd.store.attention_queries import need_of
-    from mailboxd.store.reports import Report
+    from mailboxd.ledger.attention_queries import need_of
+    from mailboxd.ledger.reports import Report
 
     facts: dict[str, Any] = {}
 
@@ -56,11 +56,11 @@ def give(session: Session, name: str, order_input: OperatorInput) -> None:
 
 def carry_out_any(session: Session, act: Callable[[Engine, str], Sequence[Event]], facts: Mapping[str, Any]) -> None:
     """As `carry_out`, for an order that is not about one task. `act` may add to `facts`, which --json prints."""
-    from mailboxd import config
+    from mailboxd.core.explain.describe import summarize
     from mailboxd.engine import open
-    from mailboxd.explain.describe import summarize
+    from mailboxd.formats import config
+    from mailboxd.formats.mailbox import lock
     from mailboxd.host import wakeup
-    from mailboxd.mailbox import lock
 
     require_operator()
     ws = session.workspace()

@@ -12,7 +12,7 @@ OPERATOR = "operator"
 
 def require_operator(sender: str = OPERATOR) -> None:
     """Raise Refused if an agent's shell would act as the operator."""
-    from mailboxd.agents.openclaw import inside_agent
+    from mailboxd.perform.agents.openclaw import inside_agent
 
     if sender in OPERATORS and inside_agent(os.environ):
         raise Refused(

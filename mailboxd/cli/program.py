@@ -261,7 +261,7 @@ def _facts(error: MailboxdError, session: Session) -> dict[str, Any]:
 
 def _report(facts: dict[str, Any], as_json: bool) -> None:
     text = to_json({"error": facts}) if as_json else f"mailboxd: {for_terminal(facts['message'])}"
-    log = sys.modules.get("mailboxd.log")
+    log = sys.modules.get("mailboxd.host.log")
     if log is not None and log.last_words(text):
         return  # a daemon must be able to exit even if nothing reads its standard error
     with suppress(OSError):

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 from mailboxd.cli.operator_actions import carry_out_any
 from mailboxd.cli.session import Session
 from mailboxd.cli.text import dated, fit
-from mailboxd.config.operator_zone import called
 from mailboxd.core.local_time import told
 from mailboxd.core.repetition import counted
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.vocabulary import state_words
-from mailboxd.store.later import as_row, history, repetition_called
+from mailboxd.formats.config.operator_zone import called
+from mailboxd.ledger.later import as_row, history, repetition_called
 
 if TYPE_CHECKING:
     from mailboxd.core.events import Event
     from mailboxd.core.repetition import Repetition
     from mailboxd.engine.engine import Engine
-    from mailboxd.store.reports import Report
+    from mailboxd.ledger.reports import Report
 
 _RUNS = 20
 

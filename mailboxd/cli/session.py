@@ -16,20 +16,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mailboxd.cli.text import say, to_json
-from mailboxd.clock import Clock, SystemClock
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.vocabulary import is_id
 from mailboxd.errors import MailboxdError, MessageError, UnavailableError
-from mailboxd.mailbox.layout import Workspace
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.host.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from mailboxd.agents.openclaw import OpenClaw
-    from mailboxd.config import Config
     from mailboxd.core.standstill import Standstill
-    from mailboxd.store.attention_queries import Seen
-    from mailboxd.store.reports import Report
+    from mailboxd.formats.config import Config
+    from mailboxd.ledger.attention_queries import Seen
+    from mailboxd.ledger.reports import Report
+    from mailboxd.perform.agents.openclaw import OpenClaw
 
 
 POLL_INTERVAL = 0.25
@@ -70,7 +70,7 @@ class Session:
         raise UnavailableError(f"there is no workspace of mailboxd at {here} or above it; {hint}")
 
     def _has_workspaces(self) -> bool:
-        from mailboxd.user import registry
+        from mailboxd.formats.user import registry
 
         with suppress(MailboxdError, OSError):
             return bool(registry.registered(os.environ))
@@ -78,7 +78,7 @@ class Session:
 
     def program(self, ws: Workspace) -> str:
         """How a command about `ws` begins in the current directory: `mailboxd`, with -w where that is needed."""
-        from mailboxd import attention
+        from mailboxd.ledger import attention
 
         with suppress(MailboxdError, OSError):
             if Workspace.find(Path.cwd()).root == ws.root:
@@ -94,13 +94,13 @@ class Session:
 
     def seen(self, ws: Workspace) -> Seen:
         """What this user has seen of the failed tasks of `ws`. Raises nothing."""
-        from mailboxd import seen_items
+        from mailboxd.ledger import seen_items
 
         return seen_items.seen(ws.root, os.environ, self.clock.now())
 
     def paused(self) -> Standstill | None:
         """The standstill of all agents of this user; None if there is none. Raises nothing."""
-        from mailboxd.user import standstills
+        from mailboxd.formats.user import standstills
 
         return standstills.standstill(os.environ)
 
@@ -110,8 +110,8 @@ class Session:
 
         Returns whether that is noted.
         """
-        from mailboxd import seen_items
-        from mailboxd.agents.openclaw import inside_agent
+        from mailboxd.ledger import seen_items
+        from mailboxd.perform.agents.openclaw import inside_agent
 
         if inside_agent(os.environ):
             return False
@@ -119,8 +119,8 @@ class Session:
 
     def read(self, ws: Workspace, results: Mapping[str, str]) -> None:
         """Note that this user has read the results of these tasks (id -> end). An agent's shell notes nothing."""
-        from mailboxd import seen_items
-        from mailboxd.agents.openclaw import inside_agent
+        from mailboxd.ledger import seen_items
+        from mailboxd.perform.agents.openclaw import inside_agent
 
         if not inside_agent(os.environ):
             seen_items.read(ws.root, os.environ, self.clock.now(), results)
@@ -128,7 +128,7 @@ class Session:
     @contextmanager
     def report(self) -> Iterator[Report]:
         """Open the workspace's database for read-only queries. Raises UnavailableError, WorldError."""
-        from mailboxd.store.reports import opened
+        from mailboxd.ledger.reports import opened
 
         with opened(self.workspace().database) as report:
             yield report
@@ -140,8 +140,8 @@ class Session:
 
     def tell_invalid_configuration(self) -> None:
         """Print what is wrong with the configuration, and the command that mends it; nothing if it is valid."""
-        from mailboxd import attention
-        from mailboxd.mailbox import lock
+        from mailboxd.formats.mailbox import lock
+        from mailboxd.ledger import attention
 
         with suppress(MailboxdError, OSError):
             ws = self.workspace()
@@ -170,13 +170,13 @@ class Session:
 
     def config(self) -> Config:
         """The configuration of the workspace. Raises UnavailableError, ConfigError, WorldError."""
-        from mailboxd import config
+        from mailboxd.formats import config
 
         return config.load(self.workspace().config)
 
     def openclaw(self) -> tuple[OpenClaw, dict[str, str]]:
         """OpenClaw's configured command, and the environment of its programs. Raises as `config`."""
-        from mailboxd.agents.openclaw import OpenClaw, child_environment
+        from mailboxd.perform.agents.openclaw import OpenClaw, child_environment
 
         section = self.config().openclaw
         return OpenClaw(section.command), child_environment(os.environ, section.environment)
@@ -187,13 +187,13 @@ def agent_of(ws: Workspace) -> str | None:
 
     Parsing the configuration takes 100 ms, so a plain `agent:` line is read directly.
     """
-    from mailboxd.mailbox.files import directory, read_file
+    from mailboxd.formats.mailbox.files import directory, read_file
 
     with suppress(OSError, MailboxdError), directory(ws.root, ws.state.name) as state:
         found = _AGENT.search(read_file(state, ws.config.name, _CONFIG_HEAD) or b"")
         if found is not None:
             return found[2].decode()
-        from mailboxd import config
+        from mailboxd.formats import config
 
         return config.load(ws.config).agent
     return None
@@ -334,7 +334,7 @@ class Header(click.ParamType):  # type: ignore[type-arg]
         self._header = header
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        from mailboxd.protocol.headers import CONVERTERS
+        from mailboxd.formats.protocol.headers import CONVERTERS
 
         if not isinstance(value, str):
             return value

@@ -12,12 +12,12 @@ from mailboxd.cli.session import POLL_INTERVAL
 from mailboxd.core.sanitize import for_terminal, storable_text
 from mailboxd.core.standstill import OVER, Standstill
 from mailboxd.errors import MailboxdError
+from mailboxd.formats.mailbox import lock
 from mailboxd.host import process, wakeup
-from mailboxd.mailbox import lock
 
 if TYPE_CHECKING:
     from mailboxd.cli.session import Session
-    from mailboxd.mailbox.layout import Workspace
+    from mailboxd.formats.mailbox.layout import Workspace
 
 _PATIENCE = 5.0
 """Seconds to wait until each daemon has heard it."""
@@ -27,7 +27,7 @@ UNHEARD = 1
 
 def say(session: Session, note: str | None, *, over: bool) -> int | None:
     """Write it down, wake every daemon, and wait until each has heard it. Raises Refused, ConfigError, WorldError."""
-    from mailboxd.user import standstills
+    from mailboxd.formats.user import standstills
 
     require_operator()
     said = Standstill(process.name(), session.clock.now(), storable_text(note or "").strip(), over)
@@ -50,7 +50,7 @@ def _places(session: Session) -> tuple[list[Workspace], str]:
 
     What was said holds without the list, which only tells whom to wake.
     """
-    from mailboxd.user import registry
+    from mailboxd.formats.user import registry
 
     found, problem = [], ""
     try:
@@ -73,7 +73,7 @@ def _wait(session: Session, running: list[Workspace], said: Standstill) -> list[
 
 
 def _has_heard(ws: Workspace, said: Standstill) -> bool:
-    from mailboxd.store.reports import opened
+    from mailboxd.ledger.reports import opened
 
     with suppress(MailboxdError), opened(ws.database) as report:
         return (report.standstill() is None) is said.over

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mailboxd.attention import Need
 from mailboxd.cli.text import counted, fit, lasted, meter, shortened, state, when, width
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import moment, to_epoch
 from mailboxd.core.vocabulary import CANCELLED, FAILED, State, state_words
+from mailboxd.ledger.attention import Need
 
 if TYPE_CHECKING:
-    from mailboxd.explain.model import Cause
+    from mailboxd.core.explain.model import Cause
 
 Node = dict[str, Any]
 Item = dict[str, Any]

@@ -20,8 +20,8 @@ import click
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import moment, to_epoch
 from mailboxd.core.vocabulary import state_words
-from mailboxd.drawing import style
-from mailboxd.drawing.style import Tone, style_of
+from mailboxd.formats.drawing import style
+from mailboxd.formats.drawing.style import Tone, style_of
 
 T = TypeVar("T")
 COLORS = {Tone.BUSY: "blue", Tone.ASK: "yellow", Tone.GOOD: "green", Tone.BAD: "red"}

@@ -8,8 +8,8 @@ from itertools import groupby
 from mailboxd.cli.text import COLORS, colored, fit, lasted, pad, width
 from mailboxd.core.times import to_text
 from mailboxd.core.vocabulary import State
-from mailboxd.drawing.gantt import Bar, Crowd, Window
-from mailboxd.drawing.style import attempt_style
+from mailboxd.formats.drawing.gantt import Bar, Crowd, Window
+from mailboxd.formats.drawing.style import attempt_style
 
 MARKS = {"succeeded": "█", "running": "▒", "failed": "x", "unknown": "?", "aborted": "-"}
 MARKS |= {str(State.NEEDS_YOU): "‖", str(State.WAITING): "·"}

@@ -1,4 +1,4 @@
-"""Times as text and as numbers: pure conversions, no clock (that is `mailboxd.clock`).
+"""Times as text and as numbers: pure conversions, no clock (that is `mailboxd.host.clock`).
 
 Every time in mailboxd is ISO-8601 UTC with milliseconds, `2026-11-21T02:07:53.120Z` (protocol section 6). All have
 the same width, so they sort as text. Results are rounded to whole

@@ -14,77 +14,79 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 
-from mailboxd import attention, signed_heads, spending, stale_database
-from mailboxd.agents import process as programs
-from mailboxd.agents.acp import transport as acp
-from mailboxd.agents.gateway import transport as gateway
-from mailboxd.agents.gateway.transport import QUESTIONS, GatewayTransport, granted
-from mailboxd.agents.openclaw import OpenClaw, child_environment
-from mailboxd.agents.sidecar import Sidecar
-from mailboxd.clawflow_import import Account, import_workspace
-from mailboxd.clock import SystemClock
-from mailboxd.config import Config, fingerprint, load
-from mailboxd.config.model import HarnessSection
-from mailboxd.config.settings import Pace, settings
 from mailboxd.core.model import Task
+from mailboxd.daemon import stale_database
+from mailboxd.daemon.clawflow_import import Account, import_workspace
 from mailboxd.daemon.delegation_file import DelegationFile
 from mailboxd.daemon.event_logging import EventLogger
 from mailboxd.daemon.gateway_orders import GatewayOrders
 from mailboxd.daemon.health_writer import Health
 from mailboxd.daemon.loop import Daemon
+from mailboxd.daemon.peers import Peers
 from mailboxd.daemon.view_writer import ViewWriter
-from mailboxd.effects.acp_turns import HarnessTurns
-from mailboxd.effects.action_performer import ActionPerformer
-from mailboxd.effects.action_runner import setting
-from mailboxd.effects.answers_by_tool import AnswersByTool
-from mailboxd.effects.check_runner import CheckRunner
-from mailboxd.effects.day_caps import DayCaps
-from mailboxd.effects.delivery import DispatchedMessages, MessageDelivery
-from mailboxd.effects.effect_runner import EffectRunner
-from mailboxd.effects.gateway_calls import GatewayCalls
-from mailboxd.effects.hub_mail import HubMail
-from mailboxd.effects.lost_turns import TurnLookup
-from mailboxd.effects.message_builder import MessageBuilder, PromptBuilder
-from mailboxd.effects.notifier import PeopleNotifier
-from mailboxd.effects.process_table import Caps, ProcessTable
-from mailboxd.effects.question_prompts import QuestionPrompts
-from mailboxd.effects.steering import Steering
-from mailboxd.effects.turns import TurnStarter
-from mailboxd.effects.workboard import Workboard
+from mailboxd.engine import spending
 from mailboxd.engine.engine import Engine
+from mailboxd.engine.intake.archive import Archiver, ArchiveWatch
+from mailboxd.engine.intake.arrivals import Arrivals, SenderQuota
+from mailboxd.engine.intake.daily_index import DailyIndex
+from mailboxd.engine.intake.interpret import Intake
 from mailboxd.engine.open import engine
 from mailboxd.engine.policy import PolicyRecord
 from mailboxd.engine.reports import Reports
 from mailboxd.errors import ConfigError, MessageError, UnavailableError, WorldError
+from mailboxd.formats.config import Config, fingerprint, load
+from mailboxd.formats.config.model import HarnessSection
+from mailboxd.formats.config.settings import Pace, settings
+from mailboxd.formats.keys import Keyring, Trust, signed, signer
+from mailboxd.formats.mailbox import lock
+from mailboxd.formats.mailbox.files import directory, world_errors
+from mailboxd.formats.mailbox.inbox import Inbox
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.formats.mailbox.maildir import deliver, require_directories
+from mailboxd.formats.mailbox.task_files import TaskFiles
+from mailboxd.formats.mailbox.watcher import Watcher
+from mailboxd.formats.protocol.prompts import Templates
+from mailboxd.formats.user import standstills
 from mailboxd.host import disk
+from mailboxd.host.clock import SystemClock
 from mailboxd.host.listening import listen
 from mailboxd.host.pip_extras import to_add
 from mailboxd.host.process import Reserve
+from mailboxd.host.progress import Progress
 from mailboxd.host.system import system
 from mailboxd.host.wakeup import Wake
 from mailboxd.host.zone import named
 from mailboxd.hub.files.membership import HostKeys, Membership
 from mailboxd.hub.files.view import HubView
 from mailboxd.hub.wire.names import permits
-from mailboxd.intake.archive import Archiver, ArchiveWatch
-from mailboxd.intake.arrivals import Arrivals, SenderQuota
-from mailboxd.intake.daily_index import DailyIndex
-from mailboxd.intake.interpret import Intake
-from mailboxd.keys import Keyring, Trust, signed, signer
-from mailboxd.mailbox import lock
-from mailboxd.mailbox.files import directory, world_errors
-from mailboxd.mailbox.inbox import Inbox
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.mailbox.maildir import deliver, require_directories
-from mailboxd.mailbox.task_files import TaskFiles
-from mailboxd.mailbox.watcher import Watcher
-from mailboxd.peers import Peers
-from mailboxd.progress import Progress
-from mailboxd.protocol.prompts import Templates
-from mailboxd.store.opening import open_workspace
-from mailboxd.taskmd.schedule import Retention
-from mailboxd.taskmd.sync import TaskMarkdown
-from mailboxd.user import standstills
+from mailboxd.ledger import attention, signed_heads
+from mailboxd.ledger.opening import open_workspace
+from mailboxd.perform.acp_turns import HarnessTurns
+from mailboxd.perform.action_performer import ActionPerformer
+from mailboxd.perform.action_runner import setting
+from mailboxd.perform.agents import process as programs
+from mailboxd.perform.agents.acp import transport as acp
+from mailboxd.perform.agents.gateway import transport as gateway
+from mailboxd.perform.agents.gateway.transport import QUESTIONS, GatewayTransport, granted
+from mailboxd.perform.agents.openclaw import OpenClaw, child_environment
+from mailboxd.perform.agents.sidecar import Sidecar
+from mailboxd.perform.answers_by_tool import AnswersByTool
+from mailboxd.perform.check_runner import CheckRunner
+from mailboxd.perform.day_caps import DayCaps
+from mailboxd.perform.delivery import DispatchedMessages, MessageDelivery
+from mailboxd.perform.effect_runner import EffectRunner
+from mailboxd.perform.gateway_calls import GatewayCalls
+from mailboxd.perform.hub_mail import HubMail
+from mailboxd.perform.lost_turns import TurnLookup
+from mailboxd.perform.message_builder import MessageBuilder, PromptBuilder
+from mailboxd.perform.notifier import PeopleNotifier
+from mailboxd.perform.process_table import Caps, ProcessTable
+from mailboxd.perform.question_prompts import QuestionPrompts
+from mailboxd.perform.steering import Steering
+from mailboxd.perform.turns import TurnStarter
+from mailboxd.perform.workboard import Workboard
+from mailboxd.surfaces.taskmd.schedule import Retention
+from mailboxd.surfaces.taskmd.sync import TaskMarkdown
 
 _log = logging.getLogger("mailboxd")
 

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mailboxd.config.model import Config
+from mailboxd.daemon.peers import Peers
 from mailboxd.engine.engine import Engine
-from mailboxd.mailbox.files import directory, read_file, replace
-from mailboxd.mailbox.layout import STATE, Workspace
-from mailboxd.peers import Peers
+from mailboxd.formats.config.model import Config
+from mailboxd.formats.mailbox.files import directory, read_file, replace
+from mailboxd.formats.mailbox.layout import STATE, Workspace
 
 _EVERY = 15.0
 """Seconds between two comparisons with what is known of the peers."""

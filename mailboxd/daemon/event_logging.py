@@ -8,12 +8,12 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
-from mailboxd import ids, log
 from mailboxd.core.approvals import Performed
 from mailboxd.core.events import Event, Kind, Role, passed
+from mailboxd.core.explain.describe import TOLD, describe, summarize
 from mailboxd.core.vocabulary import AttemptStatus, CheckVerdict, Phase
-from mailboxd.explain.describe import TOLD, describe, summarize
-from mailboxd.store.store import Store
+from mailboxd.host import ids, log
+from mailboxd.ledger.store import Store
 
 # Each log line carries the task, attempt and trace of its event as fields.
 

@@ -21,17 +21,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mailboxd.agents.alive import has_ended
-from mailboxd.agents.call_dir import PROMPT, Exit, remove
-from mailboxd.agents.gateway.transport import GatewayTransport
-from mailboxd.agents.json_output import parse_text
-from mailboxd.agents.process import Child, NotStarted
 from mailboxd.daemon.services import Service
-from mailboxd.effects.gateway_calls import is_unknown_method
 from mailboxd.engine.engine import Engine
+from mailboxd.engine.intake.remote_orders import carry_out, read
 from mailboxd.errors import WorldError
-from mailboxd.intake.remote_orders import carry_out, read
-from mailboxd.mailbox.layout import Workspace
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.perform.agents.alive import has_ended
+from mailboxd.perform.agents.call_dir import PROMPT, Exit, remove
+from mailboxd.perform.agents.gateway.transport import GatewayTransport
+from mailboxd.perform.agents.json_output import parse_text
+from mailboxd.perform.agents.process import Child, NotStarted
+from mailboxd.perform.gateway_calls import is_unknown_method
 
 METHOD = "mailboxd.orders"
 WAIT_SECONDS = 50

@@ -1,6 +1,6 @@
 """Writes the daemon's health to `.mailboxd/health.json`, and reports changes to the log and to systemd.
 
-Readers use `mailboxd.health`. The loop itself writes a heartbeat every 15 s. The file has a fixed size and is
+Readers use `mailboxd.formats.health`. The loop itself writes a heartbeat every 15 s. The file has a fixed size and is
 overwritten in place through one open descriptor, which works on a full disk and when no descriptor is free.
 """
 
@@ -15,12 +15,12 @@ from dataclasses import asdict
 from types import TracebackType
 from typing import Self
 
-from mailboxd.clock import Clock
 from mailboxd.core.times import plus
-from mailboxd.health import FILE, SIZE, Component, Failed, Grade, Trouble, failed_starts
+from mailboxd.formats.health import FILE, SIZE, Component, Failed, Grade, Trouble, failed_starts
+from mailboxd.formats.mailbox.files import directory
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.host.clock import Clock
 from mailboxd.host.sdnotify import Notifier
-from mailboxd.mailbox.files import directory
-from mailboxd.mailbox.layout import Workspace
 
 EVERY = 15.0
 """The longest time, in seconds, between two heartbeats."""

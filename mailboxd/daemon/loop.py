@@ -17,9 +17,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 
-from mailboxd import log
-from mailboxd.agents.sidecar import Sidecar
-from mailboxd.config.settings import Pace
 from mailboxd.core import breaker
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.standstill import OVER, Standstill
@@ -27,31 +24,34 @@ from mailboxd.core.times import to_epoch
 from mailboxd.daemon.delegation_file import DelegationFile
 from mailboxd.daemon.gateway_orders import GatewayOrders
 from mailboxd.daemon.health_writer import Health
+from mailboxd.daemon.peers import Peers
 from mailboxd.daemon.scan_schedule import ScanSchedule
 from mailboxd.daemon.services import NEVER, RELAXED, Checkpoints, Service
 from mailboxd.daemon.surroundings import Surroundings
 from mailboxd.daemon.view_writer import ViewWriter
-from mailboxd.effects.day_caps import SOON
-from mailboxd.effects.effect_runner import EffectRunner
-from mailboxd.effects.process_table import CallKind, ProcessTable
-from mailboxd.effects.question_prompts import QuestionPrompts
-from mailboxd.effects.senders import SenderNotifier
-from mailboxd.effects.workboard import Workboard
 from mailboxd.engine.engine import Engine
+from mailboxd.engine.intake import held_orders, repetitions
+from mailboxd.engine.intake.archive import Archiver
+from mailboxd.engine.intake.arrivals import Arrivals, Mail
+from mailboxd.engine.intake.daily_index import DailyIndex
 from mailboxd.engine.reports import Happened, Reports
 from mailboxd.errors import ConfigError, StoreError, WorldError
-from mailboxd.health import Component, Grade
+from mailboxd.formats.config.settings import Pace
+from mailboxd.formats.health import Component, Grade
+from mailboxd.formats.mailbox.watcher import Watcher
+from mailboxd.host import log
 from mailboxd.host.process import Reserve
 from mailboxd.host.wakeup import Wake, WakeReason
-from mailboxd.intake import held_orders, repetitions
-from mailboxd.intake.archive import Archiver
-from mailboxd.intake.arrivals import Arrivals, Mail
-from mailboxd.intake.daily_index import DailyIndex
-from mailboxd.mailbox.watcher import Watcher
-from mailboxd.peers import Peers
-from mailboxd.signed_heads import SignedHeads
-from mailboxd.taskmd.schedule import RenderSchedule, Retention
-from mailboxd.taskmd.sync import TaskMarkdown
+from mailboxd.ledger.signed_heads import SignedHeads
+from mailboxd.perform.agents.sidecar import Sidecar
+from mailboxd.perform.day_caps import SOON
+from mailboxd.perform.effect_runner import EffectRunner
+from mailboxd.perform.process_table import CallKind, ProcessTable
+from mailboxd.perform.question_prompts import QuestionPrompts
+from mailboxd.perform.senders import SenderNotifier
+from mailboxd.perform.workboard import Workboard
+from mailboxd.surfaces.taskmd.schedule import RenderSchedule, Retention
+from mailboxd.surfaces.taskmd.sync import TaskMarkdown
 
 _RETRY = 5.0
 """Seconds between two scans while something is wrong."""

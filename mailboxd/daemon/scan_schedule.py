@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mailboxd.clock import Clock
-from mailboxd.mailbox.task_files import TaskFileChanges
+from mailboxd.formats.mailbox.task_files import TaskFileChanges
+from mailboxd.host.clock import Clock
 
 _SLOW_SCAN = 0.02
 """A scan of tasks/ that takes longer, in seconds, is followed by a pause of `_PAUSE_FACTOR` times its length."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mailboxd.clock import Clock
-from mailboxd.health import Component
-from mailboxd.store.database import LARGEST_WAL
-from mailboxd.store.store import Store
+from mailboxd.formats.health import Component
+from mailboxd.host.clock import Clock
+from mailboxd.ledger.database import LARGEST_WAL
+from mailboxd.ledger.store import Store
 
 NEVER = float("inf")
 RELAXED = 15.0

@@ -14,22 +14,22 @@ import select
 from dataclasses import dataclass
 from pathlib import Path
 
-from mailboxd.agents.openclaw import INSIDE_MARK, inside_agent
-from mailboxd.clock import SystemClock
-from mailboxd.config import Config
 from mailboxd.daemon import assemble
 from mailboxd.daemon.health_writer import Health
 from mailboxd.daemon.loop import Daemon
 from mailboxd.errors import BusyError, ConfigError, NoRoomError, StoreError, WorldError
-from mailboxd.health import Component, Halt
+from mailboxd.formats.config import Config
+from mailboxd.formats.health import Component, Halt
+from mailboxd.formats.mailbox import lock
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.formats.user import registry
 from mailboxd.host import disk
+from mailboxd.host.clock import SystemClock
 from mailboxd.host.sdnotify import Notifier
 from mailboxd.host.system import system
 from mailboxd.host.wakeup import signals
-from mailboxd.mailbox import lock
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.store.database import storage_errors
-from mailboxd.user import registry
+from mailboxd.ledger.database import storage_errors
+from mailboxd.perform.agents.openclaw import INSIDE_MARK, inside_agent
 
 _log = logging.getLogger("mailboxd")
 _PAUSE = 5

@@ -9,15 +9,15 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from mailboxd.agents.sidecar import Sidecar
 from mailboxd.core import breaker
 from mailboxd.daemon.health_writer import Health
+from mailboxd.daemon.peers import Peers
 from mailboxd.daemon.services import RELAXED, Service
-from mailboxd.effects.effect_runner import EffectRunner
-from mailboxd.effects.process_table import ProcessTable
 from mailboxd.engine.engine import Engine
-from mailboxd.health import Component, Grade
-from mailboxd.peers import Peers
+from mailboxd.formats.health import Component, Grade
+from mailboxd.perform.agents.sidecar import Sidecar
+from mailboxd.perform.effect_runner import EffectRunner
+from mailboxd.perform.process_table import ProcessTable
 
 _PEERS = 15.0
 """Seconds between two checks of the daemons of peers, of the hub, and of sidecars."""

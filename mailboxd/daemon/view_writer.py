@@ -14,17 +14,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from mailboxd import attention, seen_items
-from mailboxd.attention import Item, Need
 from mailboxd.core.people import is_remote
 from mailboxd.daemon.services import RELAXED, Service
 from mailboxd.engine.engine import Engine
-from mailboxd.health import Component
-from mailboxd.intake.remote_orders import card
-from mailboxd.mailbox.files import directory, replace, world_errors
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.store.reports import Report
-from mailboxd.user import standstills
+from mailboxd.engine.intake.remote_orders import card
+from mailboxd.formats.health import Component
+from mailboxd.formats.mailbox.files import directory, replace, world_errors
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.formats.user import standstills
+from mailboxd.ledger import attention, seen_items
+from mailboxd.ledger.attention import Item, Need
+from mailboxd.ledger.reports import Report
 
 FILE = "view.json"
 VERSION = 1

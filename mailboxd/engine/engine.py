@@ -17,8 +17,6 @@ from itertools import islice
 from random import Random
 from typing import Any
 
-from mailboxd.clock import JUMP, Clock, JumpWatch
-from mailboxd.config.settings import Settings
 from mailboxd.core import breaker, endings, lifecycle, plans, schedule
 from mailboxd.core.approval_requests import derived_key
 from mailboxd.core.approvals import ActionPrepared, ActionStarted, ApprovalExpired, OfApproval, Resolve
@@ -54,8 +52,10 @@ from mailboxd.core.task_view import Context, Level, TaskView
 from mailboxd.core.times import plus, to_epoch
 from mailboxd.core.vocabulary import TERMINAL, Join, Phase, Waiting
 from mailboxd.errors import Refused
-from mailboxd.ids import Ids
-from mailboxd.store.store import Store
+from mailboxd.formats.config.settings import Settings
+from mailboxd.host.clock import JUMP, Clock, JumpWatch
+from mailboxd.host.ids import Ids
+from mailboxd.ledger.store import Store
 
 # Clock jumps: when the clock was set or the machine slept, waits keep the time that was left of them.
 #

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from mailboxd.core.model import Task
 from mailboxd.core.vocabulary import OPERATORS, Waiting
-from mailboxd.ids import time_of
-from mailboxd.protocol.messages import AnswerMessage, CancelMessage, SteerMessage
-from mailboxd.store.store import Store
+from mailboxd.formats.protocol.messages import AnswerMessage, CancelMessage, SteerMessage
+from mailboxd.host.ids import time_of
+from mailboxd.ledger.store import Store
 
 
 def is_late(store: Store, task: Task, message: AnswerMessage | CancelMessage | SteerMessage) -> bool:

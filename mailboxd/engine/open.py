@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from mailboxd.clock import SystemClock
-from mailboxd.config import Config
-from mailboxd.config.settings import settings
 from mailboxd.engine.engine import Engine
-from mailboxd.mailbox import lock
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.store.database import lockers
-from mailboxd.store.opening import open_workspace
+from mailboxd.formats.config import Config
+from mailboxd.formats.config.settings import settings
+from mailboxd.formats.mailbox import lock
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.host.clock import SystemClock
+from mailboxd.ledger.database import lockers
+from mailboxd.ledger.opening import open_workspace
 
 _MOST_WAITS = 11
 """How often a command waits `BUSY_MS` for the daemon of its workspace: a minute in all."""

@@ -17,10 +17,10 @@ from mailboxd.core.operator_orders import OPERATOR, OperatorOrder
 from mailboxd.core.vocabulary import Phase
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import UnavailableError
-from mailboxd.protocol.spec import rewritten
-from mailboxd.store.attention_queries import waiting_because_of
-from mailboxd.store.reports import Report
-from mailboxd.store.task_queries import find_approval
+from mailboxd.formats.protocol.spec import rewritten
+from mailboxd.ledger.attention_queries import waiting_because_of
+from mailboxd.ledger.reports import Report
+from mailboxd.ledger.task_queries import find_approval
 
 ALL = "all"
 CAUSE = "cause:"

@@ -19,22 +19,22 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mailboxd import spending
-from mailboxd.config.file import CAPS, fingerprint, load_owned, load_section
-from mailboxd.config.model import Config, HostCaps, Section
-from mailboxd.config.recorded import Recorded, recorded
 from mailboxd.core import policy
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.policy import Policy
 from mailboxd.core.times import to_epoch
+from mailboxd.engine import spending
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import ConfigError, UnavailableError, WorldError
+from mailboxd.formats.config.file import CAPS, fingerprint, load_owned, load_section
+from mailboxd.formats.config.model import Config, HostCaps, Section
+from mailboxd.formats.config.recorded import Recorded, recorded
+from mailboxd.formats.keys import Keyring
+from mailboxd.formats.mailbox.files import directory, publish, read_file, world_errors
+from mailboxd.formats.mailbox.layout import Workspace
 from mailboxd.host.process import owner
 from mailboxd.hub.files.membership import HOSTS, Membership
 from mailboxd.hub.files.view import SETTINGS
-from mailboxd.keys import Keyring
-from mailboxd.mailbox.files import directory, publish, read_file, world_errors
-from mailboxd.mailbox.layout import Workspace
 
 _OF_USER = ("host.", "trusted.", "hub.")
 """The fields that the daemon alone reads."""

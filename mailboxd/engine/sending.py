@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 from mailboxd.core.sanitize import storable_text
 from mailboxd.core.vocabulary import SELF
 from mailboxd.errors import MessageError, PlanError, Refused
-from mailboxd.mailbox.layout import Workspace
+from mailboxd.formats.mailbox.layout import Workspace
 
 if TYPE_CHECKING:
     from mailboxd.core.model import Plan
+    from mailboxd.formats.protocol.deadlines import Calendar
+    from mailboxd.formats.protocol.plan import Dag
+    from mailboxd.formats.protocol.recipe import Recipe
     from mailboxd.hub.files.view import HubView
-    from mailboxd.protocol.deadlines import Calendar
-    from mailboxd.protocol.plan import Dag
-    from mailboxd.protocol.recipe import Recipe
-    from mailboxd.store.reports import Report
+    from mailboxd.ledger.reports import Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def filled_in(
 
     Raises MessageError; as `admitted`.
     """
-    from mailboxd.protocol.recipe import expand, values_of
+    from mailboxd.formats.protocol.recipe import expand, values_of
 
     made = expand(recipe, values_of(recipe, given), calendar)
     texts = {"instructions": made.title, **made.texts}
@@ -56,12 +56,12 @@ def admitted(dag: Dag, ws: Workspace) -> str:
     """
     from functools import partial
 
-    from mailboxd import config
-    from mailboxd.config.settings import settings as settings_of
     from mailboxd.core import plans
     from mailboxd.core.specs import unknown_harness
     from mailboxd.core.task_view import Limits
-    from mailboxd.protocol.plan import render_dag
+    from mailboxd.formats import config
+    from mailboxd.formats.config.settings import settings as settings_of
+    from mailboxd.formats.protocol.plan import render_dag
 
     settings = settings_of(config.load(ws.config)) if ws.config.exists() else None
     plans.admit(dag.plan, Limits() if settings is None else settings.limits, 0)
@@ -85,7 +85,7 @@ def given_to(draft: Draft, agent: str, ws: Workspace, calendar: Calendar) -> Dra
     Raises Refused if the draft has a plan; as `admitted`.
     """
     from mailboxd.core.model import PlannedChild
-    from mailboxd.protocol.plan import Dag, DagNode
+    from mailboxd.formats.protocol.plan import Dag, DagNode
 
     if draft.dag or with_plan(draft, ws, calendar) is not draft:
         raise Refused("bad-form", "the plan names its agents itself", "Leave the agent out, or the plan.")
@@ -107,8 +107,8 @@ def with_plan(draft: Draft, ws: Workspace, calendar: Calendar | None = None) -> 
 
     Raises MessageError for two plans; as `admitted`.
     """
-    from mailboxd.protocol.markdown import join_body, split_body
-    from mailboxd.protocol.plan import claimed_plans, parse_dag
+    from mailboxd.formats.protocol.markdown import join_body, split_body
+    from mailboxd.formats.protocol.plan import claimed_plans, parse_dag
 
     text = storable_text(draft.instructions)
     if not (typed := claimed_plans(text)):
@@ -129,10 +129,10 @@ def _require_known(plan: Plan, own: str, ws: Workspace) -> None:
     As the daemon will judge it, by the latest answers of OpenClaw and of the hub.
     """
     from mailboxd.core.plans import walk
+    from mailboxd.formats.mailbox import lock
     from mailboxd.hub.files.membership import Membership
     from mailboxd.hub.files.view import HubView
-    from mailboxd.mailbox import lock
-    from mailboxd.store.reports import opened
+    from mailboxd.ledger.reports import opened
 
     hub = HubView(ws, own, Membership.of(os.environ).state)
     with opened(ws.database) as report:
@@ -200,9 +200,9 @@ def compose(draft: Draft, headers: Mapping[str, object]) -> bytes:
     """The bytes of a `type: task` message. Raises MessageError if it would be invalid."""
     from pydantic import ValidationError
 
-    from mailboxd.protocol.markdown import Section
-    from mailboxd.protocol.messages import TaskMessage, render_message
-    from mailboxd.protocol.spec import taken_apart
+    from mailboxd.formats.protocol.markdown import Section
+    from mailboxd.formats.protocol.messages import TaskMessage, render_message
+    from mailboxd.formats.protocol.spec import taken_apart
 
     instructions, written = taken_apart(draft.instructions)
     said = (
@@ -225,7 +225,7 @@ def compose(draft: Draft, headers: Mapping[str, object]) -> bytes:
 def signed_by(ws: Workspace, sender: str, raw: bytes) -> bytes:
     """Sign the message if the operator sends it and has a key. Raises ConfigError for an unusable key."""
     from mailboxd.core.vocabulary import OPERATORS
-    from mailboxd.keys import Keyring, require_extra, signed
+    from mailboxd.formats.keys import Keyring, require_extra, signed
 
     keyring = Keyring.of(ws.root, os.environ)
     key = keyring.private(keyring.operator_file) if sender.lower() in OPERATORS else None
@@ -237,9 +237,9 @@ def signed_by(ws: Workspace, sender: str, raw: bytes) -> bytes:
 
 def calendar_of(ws: Workspace, now: str) -> Calendar:
     """What `tomorrow` means for the operator of this workspace. Raises ConfigError."""
-    from mailboxd import config
+    from mailboxd.formats import config
+    from mailboxd.formats.protocol.deadlines import Calendar
     from mailboxd.host import zone
-    from mailboxd.protocol.deadlines import Calendar
 
     return Calendar(now, zone.named(config.load(ws.config).zone if ws.config.exists() else ""))
 
@@ -249,7 +249,7 @@ def read_moments(given: Mapping[str, str | None], calendar: Calendar) -> dict[st
 
     Raises MessageError for one that is unclear, a deadline that is over, and a beginning that is not before it.
     """
-    from mailboxd.protocol.deadlines import read_beginning, read_deadline
+    from mailboxd.formats.protocol.deadlines import read_beginning, read_deadline
 
     found: dict[str, str] = {}
     for name, read in (("deadline", read_deadline), ("not_before", read_beginning)):
@@ -279,8 +279,8 @@ def put(ws: Workspace, task_id: str, raw: bytes, program: str) -> str:
 
     `program` is the one that sends it (`core.entrance.PROGRAMS`).
     """
+    from mailboxd.formats.mailbox.maildir import deliver
     from mailboxd.host import wakeup
-    from mailboxd.mailbox.maildir import deliver
 
     name = deliver(ws.inbox, file_name(task_id), raw, below=ws.root, renamed=True, program=program)
     wakeup.poke(ws.state)

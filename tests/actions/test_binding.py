@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.actions import gate
-from mailboxd.actions.gate import named_files
+from mailboxd.perform.actions import gate
+from mailboxd.perform.actions.gate import named_files
 
 
 def test_files_of_the_workspace_are_named_once_with_their_hash(tmp_path: Path) -> None:

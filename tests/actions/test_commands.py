@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from mailboxd.actions import command
-from mailboxd.actions.command import ProgramResult, message_problem, message_result
-from mailboxd.actions.result import REPORT, Impossible
-from mailboxd.agents.process import Child, spawn
 from mailboxd.core.approvals import Performed
+from mailboxd.perform.actions import command
+from mailboxd.perform.actions.command import ProgramResult, message_problem, message_result
+from mailboxd.perform.actions.result import REPORT, Impossible
+from mailboxd.perform.agents.process import Child, spawn
 from tests.actions.workspace_with_gate import Workbench, action
 from tests.e2e.support import eventually
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mailboxd.actions import gate
-from mailboxd.actions.gate import LobsterAnswer
+from mailboxd.perform.actions import gate
+from mailboxd.perform.actions.gate import LobsterAnswer
 
 APPROVAL = "apr_01J9ZK2T0V8W5N3QXYZ4ABCDEF"
 EFFECT = ("/opt/py thon/bin/python", "-P", "-m", "mailboxd.cli", "effect", "run", APPROVAL, "--workspace", "/w/it's")

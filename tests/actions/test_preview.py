@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from mailboxd.actions.gate import LARGEST, content_sha256, existing_gates, is_verify_as_approved
-from mailboxd.actions.perform import MAX_SHOWN
-from mailboxd.actions.result import Impossible
 from mailboxd.core.approvals import Action
 from mailboxd.errors import Refused, WorldError
+from mailboxd.perform.actions.gate import LARGEST, content_sha256, existing_gates, is_verify_as_approved
+from mailboxd.perform.actions.perform import MAX_SHOWN
+from mailboxd.perform.actions.result import Impossible
 from tests.actions.workspace_with_gate import APPROVAL, Workbench, action
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.actions.gate import sha256
-from mailboxd.actions.result import Impossible, NotNow
 from mailboxd.core.approvals import Performed
 from mailboxd.errors import WorldError
+from mailboxd.perform.actions.gate import sha256
+from mailboxd.perform.actions.result import Impossible, NotNow
 from tests.actions.workspace_with_gate import Workbench, action
 
 DONE, FAILED = Performed.DONE, Performed.FAILED

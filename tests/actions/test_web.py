@@ -10,8 +10,8 @@ from contextlib import suppress
 
 import pytest
 
-from mailboxd.actions.result import Impossible
 from mailboxd.core.approvals import Performed
+from mailboxd.perform.actions.result import Impossible
 from tests.actions.workspace_with_gate import Workbench, action
 
 DONE, FAILED, UNKNOWN = Performed.DONE, Performed.FAILED, Performed.UNKNOWN

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mailboxd.actions.gate import GateDir
-from mailboxd.actions.perform import Preview, perform, preview
-from mailboxd.actions.result import ActionContext, ActionResult
 from mailboxd.core.approvals import Action, ActionKind, ActionRules
-from mailboxd.mailbox.layout import Workspace
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.perform.actions.gate import GateDir
+from mailboxd.perform.actions.perform import Preview, perform, preview
+from mailboxd.perform.actions.result import ActionContext, ActionResult
 
 APPROVAL = "apr_01J9ZK2T0V8W5N3QXYZ4ABCDEF"
 

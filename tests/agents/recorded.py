@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from mailboxd.agents.call_dir import Exit
+from mailboxd.perform.agents.call_dir import Exit
 
 _DIRECTORY = Path(__file__).parent / "fixtures"
 

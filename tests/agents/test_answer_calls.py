@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from mailboxd.agents.answer_calls import Claim, Refused, Submitted, ToolCall, parse_claim, prove
-from mailboxd.agents.outcome import classify
 from mailboxd.core.outcomes import Failed, Succeeded
+from mailboxd.perform.agents.answer_calls import Claim, Refused, Submitted, ToolCall, parse_claim, prove
+from mailboxd.perform.agents.outcome import classify
 from tests.agents.recorded import printed, recorded
 
 RIGHT = ToolCall("mailboxd_finish", {"result": "Done."})

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from mailboxd.agents.ask import ask
-from mailboxd.agents.process import NotStarted
+from mailboxd.perform.agents.ask import ask
+from mailboxd.perform.agents.process import NotStarted
 
 PYTHON = sys.executable
 

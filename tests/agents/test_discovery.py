@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailboxd.agents.call_dir import Exit
-from mailboxd.agents.openclaw import (
+from mailboxd.core.messaging import Messaging
+from mailboxd.perform.agents.call_dir import Exit
+from mailboxd.perform.agents.openclaw import (
     Allowed,
     Peer,
     hides_plugin,
@@ -20,8 +21,7 @@ from mailboxd.agents.openclaw import (
     parse_section,
     parse_version,
 )
-from mailboxd.agents.openclaw_versions import OLDEST, Version
-from mailboxd.core.messaging import Messaging
+from mailboxd.perform.agents.openclaw_versions import OLDEST, Version
 from tests.agents.recorded import printed, recorded
 
 NEW, OLD = (2026, 9, 6), (2026, 8, 2)

@@ -22,22 +22,22 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from mailboxd.agents import process
-from mailboxd.agents.alive import has_ended
-from mailboxd.agents.ask import finish
-from mailboxd.agents.call_dir import PROMPT, Exit
-from mailboxd.agents.gateway import client, pairing, program, transport
-from mailboxd.agents.gateway.client import ApprovalPending, pair
-from mailboxd.agents.gateway.pairing import Device, Pairing
-from mailboxd.agents.gateway.program import NOBODY, Program
-from mailboxd.agents.gateway.transport import GatewayTransport, Mark
-from mailboxd.agents.openclaw import OpenClaw
-from mailboxd.agents.outcome import classify
-from mailboxd.agents.process import Child, State
-from mailboxd.clock import SystemClock
 from mailboxd.core.outcomes import Aborted, Failed, Outcome, Permanence, Succeeded, Unknown
 from mailboxd.errors import ConfigError, WorldError
+from mailboxd.host.clock import SystemClock
 from mailboxd.host.system import system
+from mailboxd.perform.agents import process
+from mailboxd.perform.agents.alive import has_ended
+from mailboxd.perform.agents.ask import finish
+from mailboxd.perform.agents.call_dir import PROMPT, Exit
+from mailboxd.perform.agents.gateway import client, pairing, program, transport
+from mailboxd.perform.agents.gateway.client import ApprovalPending, pair
+from mailboxd.perform.agents.gateway.pairing import Device, Pairing
+from mailboxd.perform.agents.gateway.program import NOBODY, Program
+from mailboxd.perform.agents.gateway.transport import GatewayTransport, Mark
+from mailboxd.perform.agents.openclaw import OpenClaw
+from mailboxd.perform.agents.outcome import classify
+from mailboxd.perform.agents.process import Child, State
 from tests.agents.replay import Frame, Replay, conversation
 from tests.e2e.support import eventually
 

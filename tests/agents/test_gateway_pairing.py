@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from mailboxd.agents.gateway import client, pairing
-from mailboxd.agents.gateway.pairing import Device, Pairing
-from mailboxd.agents.gateway.transport import from_config, granted, pairing_file, parse_address
 from mailboxd.errors import ConfigError, WorldError
+from mailboxd.perform.agents.gateway import client, pairing
+from mailboxd.perform.agents.gateway.pairing import Device, Pairing
+from mailboxd.perform.agents.gateway.transport import from_config, granted, pairing_file, parse_address
 from tests.agents.replay import conversation
 
 DEVICE = Device(bytes(range(32)))

@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailboxd.agents.alive import has_ended
-from mailboxd.agents.ask import finish
-from mailboxd.agents.gateway import client, program
-from mailboxd.agents.gateway.program import NOBODY
-from mailboxd.agents.gateway.recovery import (
+from mailboxd.core.outcomes import Aborted, Failed, Outcome, Succeeded, Unknown
+from mailboxd.perform.agents.alive import has_ended
+from mailboxd.perform.agents.ask import finish
+from mailboxd.perform.agents.gateway import client, program
+from mailboxd.perform.agents.gateway.program import NOBODY
+from mailboxd.perform.agents.gateway.recovery import (
     Answered,
     AskRun,
     Ended,
@@ -28,10 +29,9 @@ from mailboxd.agents.gateway.recovery import (
     judge,
     parse_session,
 )
-from mailboxd.agents.gateway.transport import Mark
-from mailboxd.agents.outcome import classify
-from mailboxd.agents.transcript import Said
-from mailboxd.core.outcomes import Aborted, Failed, Outcome, Succeeded, Unknown
+from mailboxd.perform.agents.gateway.transport import Mark
+from mailboxd.perform.agents.outcome import classify
+from mailboxd.perform.agents.transcript import Said
 from tests.agents.replay import Frame, Replay
 from tests.agents.test_gateway import Conversation, carrying
 from tests.e2e.support import eventually

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.agents.schema_check import INVALID, INVALID_SCHEMA, VALID, validate
+from mailboxd.perform.agents.schema_check import INVALID, INVALID_SCHEMA, VALID, validate
 
 SHAPE = '{"type": "object", "required": ["n"], "properties": {"n": {"type": "integer", "minimum": 3}}}'
 
@@ -41,6 +41,6 @@ def test_a_schema_fits_or_says_why_not(schema: str, instance: str, status: int, 
 def test_it_is_a_program(tmp_path: Path) -> None:
     request = tmp_path / "request.json"
     request.write_text(json.dumps({"schema": SHAPE, "instance": '{"n": 1}'}))
-    argv = [sys.executable, "-I", "-m", "mailboxd.agents.schema_check", str(request)]
+    argv = [sys.executable, "-I", "-m", "mailboxd.perform.agents.schema_check", str(request)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (INVALID, "$.n: 1 is less than the minimum of 3\n")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.agents import call_dir, last_tool
-from mailboxd.agents.gateway.client import ToolUsed, parse_tool
+from mailboxd.perform.agents import call_dir, last_tool
+from mailboxd.perform.agents.gateway.client import ToolUsed, parse_tool
 from tests.cli.stage import Stage, make
 
 NOW = "2026-11-21T12:00:00.000Z"

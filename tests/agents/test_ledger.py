@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailboxd.agents.call_dir import Exit
-from mailboxd.agents.openclaw import OpenClaw
-from mailboxd.agents.openclaw_runs import (
+from mailboxd.core.outcomes import Aborted, Failed, Outage, Permanence, Succeeded, Unknown
+from mailboxd.perform.agents.call_dir import Exit
+from mailboxd.perform.agents.openclaw import OpenClaw
+from mailboxd.perform.agents.openclaw_runs import (
     CheckAgain,
     FetchedReply,
     FetchReply,
@@ -22,7 +23,6 @@ from mailboxd.agents.openclaw_runs import (
     parse_run,
     resolve,
 )
-from mailboxd.core.outcomes import Aborted, Failed, Outage, Permanence, Succeeded, Unknown
 from tests.agents.recorded import printed, recorded
 
 OPENCLAW = OpenClaw(("openclaw",))

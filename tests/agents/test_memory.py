@@ -79,8 +79,8 @@ RARE = {
     ("program", "more"),
     [
         ("mailboxd.daemon.supervise", {"jinja2"}),
-        ("mailboxd.overview", {"pydantic", "jinja2", "mailboxd.core.model", "mailboxd.core.inputs"}),  # `status`
-        ("mailboxd.agents.gateway.program", {"pydantic", "yaml", "sqlite3", "jinja2", "logging"}),
+        ("mailboxd.ledger.overview", {"pydantic", "jinja2", "mailboxd.core.model", "mailboxd.core.inputs"}),  # `status`
+        ("mailboxd.perform.agents.gateway.program", {"pydantic", "yaml", "sqlite3", "jinja2", "logging"}),
     ],
 )
 def test_what_is_rare_is_not_imported_at_the_start(program: str, more: set[str]) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from hypothesis import strategies as st
 
-from mailboxd.agents.openclaw import (
+from mailboxd.core.outcomes import Permanence
+from mailboxd.core.vocabulary import is_id
+from mailboxd.perform.agents.openclaw import (
     MAX_MESSAGE_BYTES,
     OpenClaw,
     child_environment,
@@ -16,8 +18,6 @@ from mailboxd.agents.openclaw import (
     mark_inside,
     refuse_message,
 )
-from mailboxd.core.outcomes import Permanence
-from mailboxd.core.vocabulary import is_id
 
 OPENCLAW = OpenClaw(("openclaw",))
 ids = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,20}", fullmatch=True).filter(is_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mailboxd.agents.openclaw_versions import NEWEST, OLDEST, TABLE, offer, why_too_old, why_untested
+from mailboxd.perform.agents.openclaw_versions import NEWEST, OLDEST, TABLE, offer, why_too_old, why_untested
 from tests.live.install import OLDER, OPENCLAW
 
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailboxd.agents.call_dir import Exit
-from mailboxd.agents.outcome import classify
 from mailboxd.core.model import Usage
 from mailboxd.core.outcomes import Aborted, Failed, Outage, Permanence, Succeeded, Unknown
+from mailboxd.perform.agents.call_dir import Exit
+from mailboxd.perform.agents.outcome import classify
 from tests.agents.recorded import printed, recorded
 
 OK: dict[str, Any] = json.loads(recorded("ok").stdout)

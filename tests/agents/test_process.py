@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.agents import process
-from mailboxd.agents.alive import identity
-from mailboxd.agents.call_dir import PROMPT, Exit, output_size, read_exit, remove
-from mailboxd.agents.outcome import classify
-from mailboxd.agents.process import Child, NotStarted, State, adopt, spawn, state
 from mailboxd.core.outcomes import Permanence, Unknown
 from mailboxd.errors import WorldError
+from mailboxd.perform.agents import process
+from mailboxd.perform.agents.alive import identity
+from mailboxd.perform.agents.call_dir import PROMPT, Exit, output_size, read_exit, remove
+from mailboxd.perform.agents.outcome import classify
+from mailboxd.perform.agents.process import Child, NotStarted, State, adopt, spawn, state
 
 ENVIRONMENT = {"PATH": os.environ["PATH"], "LC_ALL": "C"}
 REPOSITORY = Path(__file__).parents[2]
@@ -62,7 +62,7 @@ def wait_for(fifo: Path) -> None:
 def orphan(call: Path, line: str) -> int:
     """Have another process start the line as the call and die at once with SIGKILL; returns the child's pid."""
     script = (
-        "import os, signal, sys; from pathlib import Path; from mailboxd.agents.process import spawn\n"
+        "import os, signal, sys; from pathlib import Path; from mailboxd.perform.agents.process import spawn\n"
         "child = spawn(Path(sys.argv[1]), ['/bin/sh', '-c', sys.argv[2]], dict(os.environ))\n"
         "print(child.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )
@@ -428,7 +428,7 @@ def test_the_child_inherits_nothing_that_its_daemon_was_started_with(call: Path,
     """As a shell or a supervisor leaves it open."""
     (tmp_path / "secret").write_text("secret")
     script = (
-        "import os, sys; from pathlib import Path; from mailboxd.agents.process import spawn\n"
+        "import os, sys; from pathlib import Path; from mailboxd.perform.agents.process import spawn\n"
         "child = spawn(Path(sys.argv[1]), ['/bin/sh', '-c', 'ls -l /proc/$$/fd'], dict(os.environ))\n"
         "os.waitpid(child.pid, 0)"
     )

@@ -11,8 +11,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from mailboxd.agents.readiness import DOWN, WELL, Gateway, is_loopback, is_suspicious
 from mailboxd.core.outcomes import Failed, Outage, Outcome, Succeeded, Unknown
+from mailboxd.perform.agents.readiness import DOWN, WELL, Gateway, is_loopback, is_suspicious
 from tests.e2e.support import eventually
 
 

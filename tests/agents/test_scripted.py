@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from mailboxd.agents.call_dir import Exit
-from mailboxd.agents.openclaw import (
+from mailboxd.core.outcomes import Aborted, Failed, Permanence, Succeeded, Unknown
+from mailboxd.perform.agents.call_dir import Exit
+from mailboxd.perform.agents.openclaw import (
     AGENTS_LIST,
     Allowed,
     OpenClaw,
@@ -26,13 +27,20 @@ from mailboxd.agents.openclaw import (
     parse_section,
     parse_version,
 )
-from mailboxd.agents.openclaw_runs import FetchReply, LostTurn, ReplySource, RunStatus, parse_reply, parse_run, resolve
-from mailboxd.agents.outcome import classify
-from mailboxd.agents.scripted.script import Ledger, Message, runs
-from mailboxd.core.outcomes import Aborted, Failed, Permanence, Succeeded, Unknown
+from mailboxd.perform.agents.openclaw_runs import (
+    FetchReply,
+    LostTurn,
+    ReplySource,
+    RunStatus,
+    parse_reply,
+    parse_run,
+    resolve,
+)
+from mailboxd.perform.agents.outcome import classify
+from mailboxd.perform.agents.scripted.script import Ledger, Message, runs
 
 REPOSITORY = Path(__file__).parents[2]
-STAND_IN = (sys.executable, "-m", "mailboxd.agents.scripted")
+STAND_IN = (sys.executable, "-m", "mailboxd.perform.agents.scripted")
 ENVIRONMENT = {"PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY)}
 KEY = "agent:alpha:mailboxd:t1-1-00"
 WORK = "[mailboxd] work turn · task t1.a · attempt 2\n\n# Write it\n\n## Context\n\nthe context\n"

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.agents import sidecar
-from mailboxd.agents.sidecar import Sidecar
 from mailboxd.host.listening import listen
+from mailboxd.perform.agents import sidecar
+from mailboxd.perform.agents.sidecar import Sidecar
 from tests.e2e.support import eventually
 
 LIVES = """
@@ -89,7 +89,7 @@ def test_a_program_that_is_missing_is_no_reason_to_die(caplog: pytest.LogCapture
 def test_it_reads_the_end_when_its_starter_is_killed(said: Path) -> None:
     program = (
         "import os, sys, threading\n"
-        "from mailboxd.agents.sidecar import Sidecar\n"
+        "from mailboxd.perform.agents.sidecar import Sidecar\n"
         f"Sidecar('lives', [sys.executable, '-c', {LIVES!r}, {str(said)!r}], os.environ)\n"
         "threading.Event().wait()\n"
     )

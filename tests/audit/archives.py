@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mailboxd.auditor.given import GivenKey, GivenKeys
-from mailboxd.auditor.model import Judged
-from mailboxd.auditor.perform import Report, audit
-from mailboxd.clock import ManualClock
 from mailboxd.core.events import Event, Kind
 from mailboxd.engine.engine import Engine
-from mailboxd.keys import PrivateKey
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.signed_heads import Head, SignedHeads
-from mailboxd.store.journal import Journal
-from mailboxd.store.store import Store
+from mailboxd.formats.keys import PrivateKey
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.host.clock import ManualClock
+from mailboxd.ledger.journal import Journal
+from mailboxd.ledger.signed_heads import Head, SignedHeads
+from mailboxd.ledger.store import Store
+from mailboxd.operate.auditor.given import GivenKey, GivenKeys
+from mailboxd.operate.auditor.model import Judged
+from mailboxd.operate.auditor.perform import Report, audit
 from tests.rebuild.mailroom import SETTINGS, Mailroom
 
 EARLIER = Path(__file__).parents[1] / "e2e" / "earlier" / "74b755e.tar.gz"

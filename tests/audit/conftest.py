@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.audit import Audit, Finding
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.progress import silent
-from mailboxd.store.reports import opened
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.host.progress import silent
+from mailboxd.ledger.reports import opened
+from mailboxd.operate.verification import Audit, Finding
 from tests.e2e.support import Agent, Company, task
 
 WORK = {"default": {"reply": "Result of {title}."}}

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from mailboxd.auditor.given import GivenKeys
-from mailboxd.auditor.perform import Report, audit
-from mailboxd.auditor.report import facts, lines, page
 from mailboxd.errors import UnavailableError
-from mailboxd.keys import PrivateKey
+from mailboxd.formats.keys import PrivateKey
+from mailboxd.operate.auditor.given import GivenKeys
+from mailboxd.operate.auditor.perform import Report, audit
+from mailboxd.operate.auditor.report import facts, lines, page
 from tests.audit.archives import Archive, days_of_work, earlier, given, rehash
 
 KEY = PrivateKey.new()

@@ -13,22 +13,22 @@ from random import Random
 import pytest
 from click.testing import CliRunner, Result
 
-from mailboxd.auditor import reading
-from mailboxd.auditor.approvals import BY_COMMAND, says_the_same
-from mailboxd.auditor.given import GivenKey, GivenKeys, UnnamedKeysError
-from mailboxd.auditor.model import Verdict
-from mailboxd.auditor.perform import audit
-from mailboxd.auditor.place import Place
-from mailboxd.auditor.record import Record
-from mailboxd.auditor.report import consistent, decided, verdict
-from mailboxd.auditor.report import lines as lines_of
 from mailboxd.cli.commands.auditor import wrapped
 from mailboxd.cli.program import program
 from mailboxd.cli.session import Session
 from mailboxd.errors import UnavailableError
-from mailboxd.keys import PrivateKey
-from mailboxd.protocol.front_matter import canonical, with_signature
-from mailboxd.protocol.messages import ApprovalMessage, parse_message, render_message
+from mailboxd.formats.keys import PrivateKey
+from mailboxd.formats.protocol.front_matter import canonical, with_signature
+from mailboxd.formats.protocol.messages import ApprovalMessage, parse_message, render_message
+from mailboxd.operate.auditor import reading
+from mailboxd.operate.auditor.approvals import BY_COMMAND, says_the_same
+from mailboxd.operate.auditor.given import GivenKey, GivenKeys, UnnamedKeysError
+from mailboxd.operate.auditor.model import Verdict
+from mailboxd.operate.auditor.perform import audit
+from mailboxd.operate.auditor.place import Place
+from mailboxd.operate.auditor.record import Record
+from mailboxd.operate.auditor.report import consistent, decided, verdict
+from mailboxd.operate.auditor.report import lines as lines_of
 from tests.audit.archives import Archive, Said, audited, continued, copy, days_of_work, earlier, found, given, rehash
 from tests.rebuild.mailroom import Mailroom
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.auditor.given import GivenKey, GivenKeys
-from mailboxd.auditor.model import Verdict
-from mailboxd.auditor.perform import Report, audit
 from mailboxd.errors import UnavailableError
-from mailboxd.keys import PrivateKey
+from mailboxd.formats.keys import PrivateKey
+from mailboxd.operate.auditor.given import GivenKey, GivenKeys
+from mailboxd.operate.auditor.model import Verdict
+from mailboxd.operate.auditor.perform import Report, audit
 from tests.audit.archives import found
 from tests.audit.test_export import exported, unpacked
 from tests.e2e.support import Agent

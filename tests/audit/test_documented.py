@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from mailboxd.keys import PrivateKey
-from mailboxd.signed_heads import Head
+from mailboxd.formats.keys import PrivateKey
+from mailboxd.ledger.signed_heads import Head
 from tests.audit.frauds import rewrite
 from tests.e2e.pages import DOCS
 

@@ -18,10 +18,10 @@ import pytest
 from mailboxd.core.approvals import ApprovalDecision, PermissionAsked, Resolve
 from mailboxd.core.events import Event, Kind, Role
 from mailboxd.errors import UnavailableError, WorldError
-from mailboxd.export import Export, export_task
-from mailboxd.keys import PrivateKey, PublicKey
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.store.reports import opened
+from mailboxd.formats.keys import PrivateKey, PublicKey
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.ledger.reports import opened
+from mailboxd.operate.export import Export, export_task
 from tests.core.desk import Desk
 from tests.e2e.support import Agent, task
 

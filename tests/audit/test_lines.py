@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.auditor.report import verdict
-from mailboxd.keys import PrivateKey
+from mailboxd.formats.keys import PrivateKey
+from mailboxd.operate.auditor.report import verdict
 from tests.audit.archives import Archive, audited, copy, earlier, found, rehash
 
 KEY = PrivateKey.new()

@@ -14,8 +14,8 @@ from mailboxd.core.events import Event, Kind
 from mailboxd.core.model import Policy
 from mailboxd.core.vocabulary import Gate, Verdict
 from mailboxd.errors import Refused, UnavailableError
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.store.search import Index, SearchQuery, fts_query
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.ledger.search import Index, SearchQuery, fts_query
 from tests.core.desk import DONE, Desk
 from tests.e2e.support import Agent, task
 
@@ -139,7 +139,7 @@ def test_the_index_is_no_part_of_the_record(alpha: Agent) -> None:
 
 
 def test_without_full_text_search_it_says_so(alpha: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mailboxd.store import search as index
+    from mailboxd.ledger import search as index
 
     without = tuple(text.replace("fts5", "fts5_that_is_missing") for text in index._SCHEMA)
     monkeypatch.setattr(index, "_SCHEMA", without)

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from mailboxd.auditor import report as reports
-from mailboxd.auditor import story as stories
-from mailboxd.auditor.place import Place
-from mailboxd.auditor.story import Story, facts
 from mailboxd.core.events import Kind
-from mailboxd.store import event_log
+from mailboxd.ledger import event_log
+from mailboxd.operate.auditor import report as reports
+from mailboxd.operate.auditor import story as stories
+from mailboxd.operate.auditor.place import Place
+from mailboxd.operate.auditor.story import Story, facts
 from tests.audit.archives import audited
 from tests.core.test_describe import SAMPLES
 from tests.e2e.support import Agent

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from mailboxd.errors import EXIT_TRY_AGAIN
-from mailboxd.keys import Keyring, PublicKey
+from mailboxd.formats.keys import Keyring, PublicKey
 from tests.audit.conftest import audited
 from tests.audit.frauds import rewrite
 from tests.e2e.support import Agent, eventually, task

@@ -12,11 +12,11 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import Page, expect
 
-from mailboxd import seen_items
-from mailboxd.clock import SystemClock
 from mailboxd.core.model import Policy, Usage
 from mailboxd.core.outcomes import Failed, Permanence
 from mailboxd.core.times import plus
+from mailboxd.host.clock import SystemClock
+from mailboxd.ledger import seen_items
 from tests.browser.conftest import entered
 from tests.cli.stage import Stage, child, make
 from tests.web.serve import served

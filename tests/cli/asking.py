@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from mailboxd.clock import SystemClock
 from mailboxd.core.approvals import Action, ActionEnded, ActionKind, ActionPrepared, ActionStarted, Performed, digest
 from mailboxd.core.effects import Prepare
 from mailboxd.core.inputs import NO_ORIGIN, NewTask
 from mailboxd.core.model import Origin, Policy, Spec
+from mailboxd.host.clock import SystemClock
 from tests.cli.stage import Stage, task_of
 
 PUBLISH = Action(

@@ -12,10 +12,8 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
-from mailboxd import config
 from mailboxd.cli.program import program
 from mailboxd.cli.session import Session
-from mailboxd.clock import ManualClock
 from mailboxd.core.effects import Effect, RunTurn
 from mailboxd.core.entrance import UNKNOWN, Entrance
 from mailboxd.core.events import Event, Role
@@ -24,21 +22,23 @@ from mailboxd.core.model import NO_USAGE, Attempt, Plan, PlannedChild, Policy, S
 from mailboxd.core.operator_orders import OperatorOrder
 from mailboxd.core.outcomes import Outcome, Succeeded
 from mailboxd.core.times import to_epoch
-from mailboxd.effects import turns
 from mailboxd.engine import open
 from mailboxd.engine.engine import Engine
+from mailboxd.engine.intake import held_orders
+from mailboxd.engine.intake.archive import InboxFile
+from mailboxd.engine.intake.interpret import Intake
 from mailboxd.engine.reports import Reports
 from mailboxd.errors import MessageError
-from mailboxd.intake import held_orders
-from mailboxd.intake.archive import InboxFile
-from mailboxd.intake.interpret import Intake
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.mailbox.task_files import TaskFiles
-from mailboxd.protocol.answer import Asked, read_answer
-from mailboxd.protocol.prompts import Templates
-from mailboxd.protocol.taskmd import TaskFile
-from mailboxd.store.meta import PEERS
-from mailboxd.taskmd.sync import TaskMarkdown, to_record
+from mailboxd.formats import config
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.formats.mailbox.task_files import TaskFiles
+from mailboxd.formats.protocol.answer import Asked, read_answer
+from mailboxd.formats.protocol.prompts import Templates
+from mailboxd.formats.protocol.taskmd import TaskFile
+from mailboxd.host.clock import ManualClock
+from mailboxd.ledger.meta import PEERS
+from mailboxd.perform import turns
+from mailboxd.surfaces.taskmd.sync import TaskMarkdown, to_record
 
 NOW = "2026-11-21T12:00:00.000Z"
 

@@ -13,10 +13,10 @@ from textual.widget import Widget
 from textual.widgets import Button, DataTable, Input, Static
 
 from mailboxd.cli.board import Act, Board
-from mailboxd.clock import SystemClock
 from mailboxd.core.model import Policy
-from mailboxd.web.page_models import PageModels
-from mailboxd.web.workspaces import FormActions, WebWorkspace, WebWorkspaces
+from mailboxd.host.clock import SystemClock
+from mailboxd.surfaces.web.page_models import PageModels
+from mailboxd.surfaces.web.workspaces import FormActions, WebWorkspace, WebWorkspaces
 from tests.cli.asking import PUBLISH, ask
 from tests.cli.stage import Stage
 from tests.cli.test_inbox import asks, loses, untold

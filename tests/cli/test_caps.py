@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd import config
 from mailboxd.core.model import Usage
 from mailboxd.core.outcomes import Succeeded
 from mailboxd.core.spending import Spend
+from mailboxd.engine.spending import host_file, of_agent, of_host
 from mailboxd.errors import EXIT_OK, EXIT_USAGE
-from mailboxd.setup.plan import create_workspace
-from mailboxd.spending import host_file, of_agent, of_host
-from mailboxd.store import event_log
+from mailboxd.formats import config
+from mailboxd.ledger import event_log
+from mailboxd.operate.setup.plan import create_workspace
 from tests.cli.stage import Stage, make
 
 

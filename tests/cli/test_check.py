@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from mailboxd.cli.program import program
-from mailboxd.mailbox.layout import Workspace
+from mailboxd.formats.mailbox.layout import Workspace
 
 
 @pytest.fixture

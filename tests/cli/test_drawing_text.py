@@ -13,7 +13,7 @@ from mailboxd.cli.text import lasted, meter, width
 from mailboxd.cli.timeline import MARKS, timeline_lines
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import STATES, AttemptStatus, State
-from mailboxd.drawing.gantt import Bar, Crowd
+from mailboxd.formats.drawing.gantt import Bar, Crowd
 
 NOW = "2026-11-21T12:01:40.000Z"
 BEGAN = "2026-11-21T12:00:00.000Z"

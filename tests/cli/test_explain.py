@@ -7,11 +7,11 @@ import re
 from click.testing import CliRunner
 
 from mailboxd import errors
-from mailboxd.attention import Need
 from mailboxd.cli.commands.explain import entries, runbook
 from mailboxd.cli.program import program
 from mailboxd.cli.session import Session
-from mailboxd.health import Component, Grade, Halt, Trouble
+from mailboxd.formats.health import Component, Grade, Halt, Trouble
+from mailboxd.ledger.attention import Need
 from tests.cli.stage import Stage
 
 KNOWN = entries(runbook())

@@ -9,7 +9,7 @@ import pytest
 
 from mailboxd.core.model import Policy
 from mailboxd.core.outcomes import Unknown
-from mailboxd.mailbox import lock
+from mailboxd.formats.mailbox import lock
 from tests.cli.stage import NOW, Stage, make
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.agents.gateway import pairing
-from mailboxd.agents.gateway.pairing import Device, Pairing
-from mailboxd.agents.gateway.transport import pairing_file
 from mailboxd.errors import EXIT_CONFIG, EXIT_NO, EXIT_OK, EXIT_TRY_AGAIN, EXIT_UNAVAILABLE
+from mailboxd.perform.agents.gateway import pairing
+from mailboxd.perform.agents.gateway.pairing import Device, Pairing
+from mailboxd.perform.agents.gateway.transport import pairing_file
 from tests.agents.replay import Frame, Replay, conversation
 from tests.cli.stage import Stage
 

@@ -10,7 +10,7 @@ from mailboxd.core.effects import Send
 from mailboxd.core.handovers import Bounds, Earlier, step, why_held
 from mailboxd.core.inputs import NewTask
 from mailboxd.core.model import Handover, Origin, Policy, Spec
-from mailboxd.effects.senders import SenderNotifier
+from mailboxd.perform.senders import SenderNotifier
 from tests.cli.stage import Stage
 
 TEXT = "0123456789abcdef"

@@ -17,7 +17,7 @@ from mailboxd.core.model import Policy, Spec
 from mailboxd.core.outcomes import Failed, Permanence, Unknown
 from mailboxd.core.vocabulary import Gate, WeakSpec
 from mailboxd.errors import EXIT_NO
-from mailboxd.mailbox import lock
+from mailboxd.formats.mailbox import lock
 from tests.cli.asking import PUBLISH, ask
 from tests.cli.stage import Stage, child, make
 

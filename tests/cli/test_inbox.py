@@ -14,9 +14,9 @@ from mailboxd.core.model import Policy, Spec
 from mailboxd.core.outcomes import Unknown
 from mailboxd.core.vocabulary import Gate, Phase, State, WeakSpec
 from mailboxd.daemon.health_writer import Health
-from mailboxd.health import Component, Grade
+from mailboxd.formats.health import Component, Grade
+from mailboxd.formats.mailbox import lock
 from mailboxd.host.sdnotify import Notifier
-from mailboxd.mailbox import lock
 from tests.cli.asking import PUBLISH, ask
 from tests.cli.stage import NOW, Stage, child
 

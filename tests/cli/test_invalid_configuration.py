@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd import config
 from mailboxd.daemon.health_writer import Health
+from mailboxd.formats import config
+from mailboxd.formats.mailbox import lock
 from mailboxd.host.sdnotify import Notifier
-from mailboxd.mailbox import lock
-from mailboxd.web.overview_page import overview_values
-from mailboxd.web.page_models import PageModels
-from mailboxd.web.workspaces import WebWorkspaces
+from mailboxd.surfaces.web.overview_page import overview_values
+from mailboxd.surfaces.web.page_models import PageModels
+from mailboxd.surfaces.web.workspaces import WebWorkspaces
 from tests.cli.stage import NOW, Stage
 
 CASES = {

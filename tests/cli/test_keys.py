@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from mailboxd.cli.program import program
 from mailboxd.cli.session import Session
-from mailboxd.protocol.messages import parse_message
+from mailboxd.formats.protocol.messages import parse_message
 from tests.cli.stage import Stage
 
 APPROVAL = "---\ntype: approval\nfrom: operator\napproval_id: apr_1\ndecision: approved\n---\n\nGo.\n"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mailboxd.explain.milestones import MOST, milestones
-from mailboxd.store.reports import opened
-from mailboxd.store.task_queries import details, questions, split
+from mailboxd.core.explain.milestones import MOST, milestones
+from mailboxd.ledger.reports import opened
+from mailboxd.ledger.task_queries import details, questions, split
 from tests.cli.stage import Stage, child
 
 

@@ -15,9 +15,9 @@ from mailboxd.cli.session import Session
 from mailboxd.core.outcomes import Failed, Permanence
 from mailboxd.core.spending import Account, Spend, Standing
 from mailboxd.daemon.health_writer import Health
+from mailboxd.formats.mailbox import lock
 from mailboxd.host.sdnotify import Notifier
-from mailboxd.mailbox import lock
-from mailboxd.overview import Overview, Place, Section, Spender, Spent
+from mailboxd.ledger.overview import Overview, Place, Section, Spender, Spent
 from tests.cli.stage import NOW, Stage, child, make
 
 QUESTION = "---\ntype: question\n---\n\nWhich airport?\n"

@@ -15,8 +15,8 @@ from mailboxd.core.model import Overrides, Policy
 from mailboxd.core.outcomes import Failed, Permanence, Unknown
 from mailboxd.core.specs import apply
 from mailboxd.core.vocabulary import Gate
+from mailboxd.formats.mailbox import lock
 from mailboxd.host.wakeup import NAME
-from mailboxd.mailbox import lock
 from tests.cli.stage import Stage, child
 
 QUESTION = "---\ntype: question\n---\n\nWhich figures?\n"

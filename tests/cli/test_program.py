@@ -14,7 +14,6 @@ import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
-from mailboxd import log
 from mailboxd.cli.program import ADMIN, COMMANDS, guarded, program
 from mailboxd.cli.session import Session
 from mailboxd.cli.text import fit, width
@@ -30,6 +29,7 @@ from mailboxd.errors import (
     UnavailableError,
     WorldError,
 )
+from mailboxd.host import log
 from tests.cli.stage import Stage, child
 
 

@@ -20,9 +20,9 @@ from mailboxd.core.model import Policy, Usage
 from mailboxd.core.outcomes import Failed, Permanence, PromptDigest, Unknown
 from mailboxd.core.vocabulary import NOT_KNOWN_YET, Gate
 from mailboxd.daemon.health_writer import Health
+from mailboxd.formats.mailbox import lock
 from mailboxd.host.sdnotify import Notifier
-from mailboxd.mailbox import lock
-from mailboxd.store.database import mark_of
+from mailboxd.ledger.database import mark_of
 from tests.cli.stage import NOW, Stage, child
 from tests.store.crowd import multiply
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from mailboxd.core.times import to_epoch
-from mailboxd.web.page_models import PageModels
-from mailboxd.web.workspaces import FormActions, WebWorkspace, WebWorkspaces
+from mailboxd.surfaces.web.page_models import PageModels
+from mailboxd.surfaces.web.workspaces import FormActions, WebWorkspace, WebWorkspaces
 from tests.cli.stage import Stage, child
 from tests.cli.test_inbox import kinds, put
 

@@ -7,8 +7,8 @@ from datetime import UTC
 import pytest
 
 from mailboxd.core.times import plus
-from mailboxd.intake import repetitions
-from mailboxd.intake.interpret import Intake
+from mailboxd.engine.intake import repetitions
+from mailboxd.engine.intake.interpret import Intake
 from tests.cli.stage import Stage
 
 

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd import config
-from mailboxd.actions.gate import GateDir
-from mailboxd.actions.result import ActionContext, ActionResult
 from mailboxd.core.approvals import Action, Approval, ApprovalDecision, Performed, Resolve
 from mailboxd.core.events import Role
-from mailboxd.effects import action_runner
 from mailboxd.engine import open
 from mailboxd.errors import EXIT_TRY_AGAIN, BusyError
+from mailboxd.formats import config
+from mailboxd.perform import action_runner
+from mailboxd.perform.actions.gate import GateDir
+from mailboxd.perform.actions.result import ActionContext, ActionResult
 from tests.cli.asking import PUBLISH, ask
 from tests.cli.stage import Stage
 
@@ -32,8 +32,8 @@ class Locked:
     def __init__(self, path: Path, looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.db = sqlite3.connect(path, isolation_level=None)
         self.looks = looks
-        monkeypatch.setattr("mailboxd.effects.action_runner.perform", self.perform)
-        monkeypatch.setattr("mailboxd.store.database.BUSY_MS", 0)
+        monkeypatch.setattr("mailboxd.perform.action_runner.perform", self.perform)
+        monkeypatch.setattr("mailboxd.ledger.database.BUSY_MS", 0)
 
     def perform(
         self, _action: Action, _key: str, _target: str, _place: GateDir, _setting: ActionContext

@@ -19,14 +19,14 @@ from mailboxd.core.outcomes import Failed, Permanence, Unknown
 from mailboxd.core.vocabulary import is_id
 from mailboxd.engine.sending import Draft, compose
 from mailboxd.errors import MessageError
+from mailboxd.formats.protocol.messages import ReplyMessage, TaskMessage, parse_message
+from mailboxd.formats.protocol.plan import parse_plan
+from mailboxd.formats.protocol.taskmd import parse_task_file
 from mailboxd.host import wakeup
+from mailboxd.host.ids import readable
 from mailboxd.host.system import system
 from mailboxd.hub.files.membership import Membership
 from mailboxd.hub.files.view import HEARD, PEERS, Heard, HubInfo, PeerInfo, PoolInfo
-from mailboxd.ids import readable
-from mailboxd.protocol.messages import ReplyMessage, TaskMessage, parse_message
-from mailboxd.protocol.plan import parse_plan
-from mailboxd.protocol.taskmd import parse_task_file
 from tests.cli.stage import NOW, Stage, make
 from tests.e2e.support import Company
 

@@ -12,17 +12,17 @@ import pytest
 
 from mailboxd.core.schedule import Capacity
 from mailboxd.core.standstill import Standstill
-from mailboxd.doctor.facts import Level
-from mailboxd.doctor.workspace import daemon as checked
-from mailboxd.doctor.workspace import probe_daemon
 from mailboxd.errors import Refused
-from mailboxd.mailbox import lock
-from mailboxd.user import registry, standstills
-from mailboxd.user.state import UserState
-from mailboxd.web.app import templates
-from mailboxd.web.overview_page import overview_values
-from mailboxd.web.page_models import PageModels
-from mailboxd.web.workspaces import FormActions, WebWorkspace, WebWorkspaces
+from mailboxd.formats.mailbox import lock
+from mailboxd.formats.user import registry, standstills
+from mailboxd.formats.user.state import UserState
+from mailboxd.operate.doctor.facts import Level
+from mailboxd.operate.doctor.workspace import daemon as checked
+from mailboxd.operate.doctor.workspace import probe_daemon
+from mailboxd.surfaces.web.app import templates
+from mailboxd.surfaces.web.overview_page import overview_values
+from mailboxd.surfaces.web.page_models import PageModels
+from mailboxd.surfaces.web.workspaces import FormActions, WebWorkspace, WebWorkspaces
 from tests.cli.stage import Stage
 from tests.cli.test_hints import run_as_printed
 from tests.doctor.facts import but

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
+from mailboxd.engine.intake.archive import InboxFile
+from mailboxd.engine.intake.interpret import Intake
 from mailboxd.errors import MessageError
-from mailboxd.intake.archive import InboxFile
-from mailboxd.intake.interpret import Intake
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.mailbox.unread import unread
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.formats.mailbox.unread import unread
 from tests.cli.stage import Stage
 from tests.cli.test_refused_files import daemon
 
@@ -162,8 +162,8 @@ def test_a_file_that_has_been_unfinished_for_long_is_named(stage: Stage) -> None
 NOBODY = """
 import os, sys, json
 from pathlib import Path
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.mailbox.unread import unread
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.formats.mailbox.unread import unread
 os.setgroups([]); os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))
 found = unread(Workspace(Path(sys.argv[1])), lambda _: {"known": True}, 0.0)
 print(json.dumps([[one.path, one.why, one.command] for one in found]))
@@ -285,8 +285,8 @@ def test_a_file_rejected_as_unreadable_is_sent_again_as_pasted(
 AGAIN = """
 import os, sys
 from pathlib import Path
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.mailbox.unread import sent_again
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.formats.mailbox.unread import sent_again
 os.setgroups([]); os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))
 ws = Workspace(Path(sys.argv[1]))
 print(sent_again(ws, ws.mailbox / "rejected" / "m 1.md", "m 1.md"))

@@ -11,8 +11,8 @@ import pytest
 from mailboxd.core.inputs import NewTask
 from mailboxd.core.model import Policy, Spec
 from mailboxd.core.outcomes import Failed, Permanence
-from mailboxd.web.page_models import PageModels
-from mailboxd.web.workspaces import FormActions, WebWorkspace, WebWorkspaces
+from mailboxd.surfaces.web.page_models import PageModels
+from mailboxd.surfaces.web.workspaces import FormActions, WebWorkspace, WebWorkspaces
 from tests.cli.asking import PUBLISH, ask
 from tests.cli.stage import Stage, child
 from tests.cli.test_inbox import TASK, kinds, loses, put

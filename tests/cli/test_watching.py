@@ -19,7 +19,7 @@ from mailboxd.cli.bars import bars
 from mailboxd.cli.text import width
 from mailboxd.core.model import Policy
 from mailboxd.core.outcomes import Failed, Permanence
-from mailboxd.progress import stepwise
+from mailboxd.host.progress import stepwise
 from tests.cli.stage import Stage, child
 
 PROGRAM = str(Path(sys.executable).parent / "mailboxd")

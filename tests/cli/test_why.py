@@ -9,10 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailboxd.core.schedule import Capacity
-from mailboxd.core.times import plus
-from mailboxd.core.vocabulary import AttemptStatus, Phase, Waiting
-from mailboxd.explain.model import (
+from mailboxd.core.explain.model import (
     AttemptSummary,
     Cause,
     LastEvent,
@@ -22,7 +19,10 @@ from mailboxd.explain.model import (
     Snapshot,
     TaskSnapshot,
 )
-from mailboxd.explain.why import cause_of, explain
+from mailboxd.core.explain.why import cause_of, explain
+from mailboxd.core.schedule import Capacity
+from mailboxd.core.times import plus
+from mailboxd.core.vocabulary import AttemptStatus, Phase, Waiting
 
 NOW = "2026-11-21T12:00:00.000Z"
 LATER = "2026-11-21T12:30:00.000Z"

@@ -13,39 +13,39 @@ from typing import Any, Self
 
 import pytest
 
-from mailboxd.clock import ManualClock
-from mailboxd.config.settings import Settings
 from mailboxd.core.approvals import Action, ActionKind, Approval
 from mailboxd.core.breaker import Breaker
 from mailboxd.core.corrections import MOST
 from mailboxd.core.effects import Compose, Effect, LookUp, RunTurn, Send
 from mailboxd.core.events import Event, Kind, Role, passed
+from mailboxd.core.explain.model import Cause
+from mailboxd.core.explain.why import explain
 from mailboxd.core.inputs import Input, NewTask, OperatorInput, Redispatch, TurnEnded
 from mailboxd.core.model import NO_USAGE, Attempt, Origin, Plan, PlannedChild, Policy, Spec, Spent, Task, Usage
 from mailboxd.core.outcomes import Answer, Outcome, Planned, Results, Reviewed, Succeeded
 from mailboxd.core.task_view import Limits
 from mailboxd.core.vocabulary import Phase, Turn, Verdict
-from mailboxd.effects import turns
-from mailboxd.effects.hub_mail import HubMail
-from mailboxd.effects.message_builder import MessageBuilder, PromptBuilder, composed
 from mailboxd.engine.engine import Engine
+from mailboxd.engine.intake.archive import InboxFile
+from mailboxd.engine.intake.interpret import Intake
 from mailboxd.errors import MessageError, Refused
-from mailboxd.explain.model import Cause
-from mailboxd.explain.why import explain
+from mailboxd.formats.config.settings import Settings
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.formats.protocol.front_matter import split
+from mailboxd.formats.protocol.messages import parse_message, render_message_with
+from mailboxd.formats.protocol.prompts import Templates
+from mailboxd.formats.protocol.taskmd import TaskFile
+from mailboxd.formats.user.state import UserState
+from mailboxd.host.clock import ManualClock
+from mailboxd.host.ids import Ids
 from mailboxd.hub.files.view import HubView
-from mailboxd.ids import Ids
-from mailboxd.intake.archive import InboxFile
-from mailboxd.intake.interpret import Intake
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.protocol.front_matter import split
-from mailboxd.protocol.messages import parse_message, render_message_with
-from mailboxd.protocol.prompts import Templates
-from mailboxd.protocol.taskmd import TaskFile
-from mailboxd.store import event_log, explain_queries
-from mailboxd.store.meta import PEERS
-from mailboxd.store.store import Order, Store
-from mailboxd.taskmd.sync import to_record
-from mailboxd.user.state import UserState
+from mailboxd.ledger import event_log, explain_queries
+from mailboxd.ledger.meta import PEERS
+from mailboxd.ledger.store import Order, Store
+from mailboxd.perform import turns
+from mailboxd.perform.hub_mail import HubMail
+from mailboxd.perform.message_builder import MessageBuilder, PromptBuilder, composed
+from mailboxd.surfaces.taskmd.sync import to_record
 
 DONE = Results("done")
 PUBLISH = Action("publish", ActionKind.COMMAND, argv=("make", "publish"))

@@ -12,10 +12,10 @@ from mailboxd.core.inputs import Retry
 from mailboxd.core.model import Condition, Flow, Overrides, PlannedChild, Spec
 from mailboxd.core.outcomes import Results
 from mailboxd.core.vocabulary import Gate, Turn
-from mailboxd.protocol.answer import read_answer
-from mailboxd.protocol.messages import TaskMessage, parse_message
-from mailboxd.protocol.prompts import Templates
-from mailboxd.protocol.taskmd import parse_task_file, render_task_file
+from mailboxd.formats.protocol.answer import read_answer
+from mailboxd.formats.protocol.messages import TaskMessage, parse_message
+from mailboxd.formats.protocol.prompts import Templates
+from mailboxd.formats.protocol.taskmd import parse_task_file, render_task_file
 from tests.core.desk import PUBLISH, Desk, child, plan
 from tests.core.test_approvals import approve_all, end, prepare
 from tests.core.test_approvals import start as begin

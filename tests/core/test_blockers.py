@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from mailboxd.core.explain.model import AttemptSummary, OpenBreaker, PendingEffect, RunningCall, Snapshot, TaskSnapshot
+from mailboxd.core.explain.why import cause_of
 from mailboxd.core.schedule import Capacity
 from mailboxd.core.vocabulary import AttemptStatus, Phase, Waiting
-from mailboxd.explain.model import AttemptSummary, OpenBreaker, PendingEffect, RunningCall, Snapshot, TaskSnapshot
-from mailboxd.explain.why import cause_of
 
 NOW, SOON, LATER = "2026-11-21T12:00:00.000Z", "2026-11-21T12:10:00.000Z", "2026-11-21T12:30:00.000Z"
 READY = TaskSnapshot("tsk_t", "t", Phase.EXECUTION_READY, "Bob")

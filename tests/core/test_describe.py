@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from mailboxd.core.events import Event, Kind
-from mailboxd.explain.describe import describe
-from mailboxd.store import event_log
+from mailboxd.core.explain.describe import describe
+from mailboxd.ledger import event_log
 from tests.simulation.happenings import step
 from tests.simulation.world import World
 

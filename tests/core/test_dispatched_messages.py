@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mailboxd.core.effects import RunTurn
 from mailboxd.core.model import NO_FLOW, Flow, Origin, Overrides, PlannedChild, Spec
 from mailboxd.core.outcomes import Results
-from mailboxd.protocol.messages import TaskMessage, parse_message
+from mailboxd.formats.protocol.messages import TaskMessage, parse_message
 from tests.core.desk import Desk, child, plan
 from tests.protocol.plan_strategies import children, extras, lines_of_text
 

@@ -12,7 +12,7 @@ from mailboxd.core.effects import RunTurn
 from mailboxd.core.inputs import Pause
 from mailboxd.core.outcomes import Failure
 from mailboxd.core.schedule import Ready, interleaved
-from mailboxd.store.precedence import first_of
+from mailboxd.ledger.precedence import first_of
 from tests.core.desk import Desk, child, plan, with_policy
 
 HOUR = 3600.0

@@ -16,14 +16,14 @@ from mailboxd.core.inputs import Remedy, Unblock
 from mailboxd.core.returned import AT_ONCE, SAME_SECONDS, Before, Return, judge
 from mailboxd.core.times import plus, to_epoch, to_text
 from mailboxd.engine import operator_commands
+from mailboxd.engine.intake import repetitions
+from mailboxd.engine.intake.archive import InboxFile
+from mailboxd.engine.intake.arrivals import Arrivals
+from mailboxd.engine.intake.interpret import Intake
 from mailboxd.errors import MessageError
-from mailboxd.intake import repetitions
-from mailboxd.intake.archive import InboxFile
-from mailboxd.intake.arrivals import Arrivals
-from mailboxd.intake.interpret import Intake
-from mailboxd.keys import Keyring, PrivateKey, Trust, signed
-from mailboxd.mailbox.inbox import Inbox
-from mailboxd.mailbox.layout import Workspace
+from mailboxd.formats.keys import Keyring, PrivateKey, Trust, signed
+from mailboxd.formats.mailbox.inbox import Inbox
+from mailboxd.formats.mailbox.layout import Workspace
 from tests.core.desk import Desk
 
 TEXT = b"Export the figures of yesterday.\n"

@@ -6,7 +6,7 @@ import pytest
 
 from mailboxd.core.specs import criteria
 from mailboxd.core.tables import cells, is_rule
-from mailboxd.protocol.findings import in_text
+from mailboxd.formats.protocol.findings import in_text
 
 
 @pytest.mark.parametrize(

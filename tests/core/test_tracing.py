@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailboxd import ids
-from mailboxd.ids import Parent
-from mailboxd.protocol.headers import TRACEPARENT
+from mailboxd.formats.protocol.headers import TRACEPARENT
+from mailboxd.host import ids
+from mailboxd.host.ids import Parent
 
 GIVEN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
 

@@ -15,8 +15,8 @@ from mailboxd.core.inputs import Cancel, Clarification, Edited, Remedy, Unblock
 from mailboxd.core.model import Plan, Usage
 from mailboxd.core.outcomes import Failed, Planned, PromptDigest, Question, Results, Succeeded, Unclear, Unknown
 from mailboxd.core.vocabulary import AttemptStatus, Phase, Turn
-from mailboxd.effects import turns
-from mailboxd.protocol.answer import Asked
+from mailboxd.formats.protocol.answer import Asked
+from mailboxd.perform import turns
 from tests.core.desk import DONE, Desk, child, with_policy
 
 

@@ -14,7 +14,7 @@ from mailboxd.core.plans import admit
 from mailboxd.core.task_view import Limits
 from mailboxd.core.vocabulary import Join, Phase
 from mailboxd.errors import PlanError
-from mailboxd.protocol.messages import VOTES, ReplyMessage, parse_message
+from mailboxd.formats.protocol.messages import VOTES, ReplyMessage, parse_message
 from tests.core.desk import Desk
 
 YES_NO = Flow(answers=("yes", "no"))

@@ -9,7 +9,7 @@ import pytest
 from mailboxd.core.effects import RunTurn, Send
 from mailboxd.core.outcomes import Failure, Question, Results, Succeeded
 from mailboxd.core.vocabulary import Phase
-from mailboxd.protocol.messages import QuestionMessage, ReplyMessage, TaskMessage, parse_message
+from mailboxd.formats.protocol.messages import QuestionMessage, ReplyMessage, TaskMessage, parse_message
 from tests.core.desk import Desk, child, plan
 
 COUNT = 2_500

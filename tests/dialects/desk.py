@@ -7,24 +7,24 @@ import os
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from mailboxd.clock import ManualClock
-from mailboxd.config.settings import Settings
 from mailboxd.core.inputs import OperatorInput, Start, TurnEnded
 from mailboxd.core.model import Policy, Task
 from mailboxd.core.outcomes import Answer, Succeeded
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import Turn
 from mailboxd.engine.engine import Engine
+from mailboxd.engine.intake import repetitions
+from mailboxd.engine.intake.arrivals import Arrivals
+from mailboxd.engine.intake.interpret import Intake
 from mailboxd.engine.reports import Reports
-from mailboxd.intake import repetitions
-from mailboxd.intake.arrivals import Arrivals
-from mailboxd.intake.interpret import Intake
-from mailboxd.mailbox.inbox import Inbox
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.mailbox.task_files import TaskFiles
-from mailboxd.protocol.prompts import Templates
-from mailboxd.store.store import Store
-from mailboxd.taskmd.sync import TaskMarkdown
+from mailboxd.formats.config.settings import Settings
+from mailboxd.formats.mailbox.inbox import Inbox
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.formats.mailbox.task_files import TaskFiles
+from mailboxd.formats.protocol.prompts import Templates
+from mailboxd.host.clock import ManualClock
+from mailboxd.ledger.store import Store
+from mailboxd.surfaces.taskmd.sync import TaskMarkdown
 
 NOW = "2026-11-26T09:00:00.000Z"
 

@@ -29,7 +29,7 @@ from mailboxd.core.outcomes import (
     Unclear,
 )
 from mailboxd.core.vocabulary import Turn
-from mailboxd.protocol.answer import Asked, read_answer
+from mailboxd.formats.protocol.answer import Asked, read_answer
 
 CASES: list[dict[str, Any]] = [
     case

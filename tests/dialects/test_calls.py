@@ -9,7 +9,7 @@ import yaml
 
 from mailboxd.core.outcomes import Correction, Results, Unclear
 from mailboxd.core.vocabulary import Turn
-from mailboxd.protocol.answer import Asked, read_answer
+from mailboxd.formats.protocol.answer import Asked, read_answer
 
 _FILE = yaml.safe_load(Path(__file__).with_name("calls.yaml").read_text(encoding="utf-8"))
 CALLS: list[str] = [text.strip() for text in _FILE["calls"]]

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mailboxd.agents.scripted.dialects import ANY, DIALECTS, EVASIONS, Said, names, respelled, say
 from mailboxd.core.model import Finding, Overrides, Plan, PlannedChild
 from mailboxd.core.outcomes import (
     Acknowledged,
@@ -20,7 +19,8 @@ from mailboxd.core.outcomes import (
     Unclear,
 )
 from mailboxd.core.vocabulary import Turn, Verdict
-from mailboxd.protocol.answer import Asked, read_answer
+from mailboxd.formats.protocol.answer import Asked, read_answer
+from mailboxd.perform.agents.scripted.dialects import ANY, DIALECTS, EVASIONS, Said, names, respelled, say
 
 AGENTS = ("alpha", "beta", "gamma", "delta")
 MEADOW = Plan(

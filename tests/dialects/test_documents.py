@@ -6,7 +6,7 @@ import pytest
 
 from mailboxd.core.outcomes import Results
 from mailboxd.core.vocabulary import Turn
-from mailboxd.protocol.answer import Asked, read_answer
+from mailboxd.formats.protocol.answer import Asked, read_answer
 from tests.dialects.documents import LIST, NotFetched, documents
 
 pytestmark = [pytest.mark.slow, pytest.mark.soak, pytest.mark.timeout(900)]

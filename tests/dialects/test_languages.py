@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from mailboxd.core.outcomes import Correction, Failure, Question, Results, Unclear
-from mailboxd.protocol import evasions, phrases
-from mailboxd.protocol.answer import Asked, read_answer
+from mailboxd.formats.protocol import evasions, phrases
+from mailboxd.formats.protocol.answer import Asked, read_answer
 
 _FILE = yaml.safe_load(Path(__file__).with_name("languages.yaml").read_text(encoding="utf-8"))
 SECOND = {"refused": Failure, "promised": Failure, "asked": Question, "done": Results}

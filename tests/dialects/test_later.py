@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from mailboxd.core.explain.why import explain
 from mailboxd.core.inputs import Retry
 from mailboxd.core.times import plus, to_epoch
 from mailboxd.engine.engine import kept
-from mailboxd.explain.why import explain
-from mailboxd.store import explain_queries
+from mailboxd.ledger import explain_queries
 from tests.dialects.desk import Desk
 
 _MONDAY = "2026-11-30T07:00:00.000Z"

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from mailboxd.core.model import Overrides, Plan, PlannedChild
 from mailboxd.errors import MessageError, MessageErrors
-from mailboxd.protocol.deadlines import Calendar
-from mailboxd.protocol.plan import Dag, Known, parse_dag, parse_plan, render_dag
+from mailboxd.formats.protocol.deadlines import Calendar
+from mailboxd.formats.protocol.plan import Dag, Known, parse_dag, parse_plan, render_dag
 
 KNOWN = Known(("alpha", "beta", "gamma"), ("map",), Calendar("2026-11-26T12:00:00.000Z"))
 

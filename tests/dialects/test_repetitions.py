@@ -16,10 +16,10 @@ import pytest
 from mailboxd.core.model import Task
 from mailboxd.core.outcomes import Results
 from mailboxd.core.times import plus, to_epoch
+from mailboxd.engine.intake import repetitions
 from mailboxd.errors import Refused
-from mailboxd.intake import repetitions
-from mailboxd.store import event_log
-from mailboxd.store.repetitions import Run
+from mailboxd.ledger import event_log
+from mailboxd.ledger.repetitions import Run
 from tests.dialects.desk import Desk
 
 DAY = 86_400.0

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from mailboxd.errors import MessageError
-from mailboxd.protocol import no_task
-from mailboxd.protocol.deadlines import Calendar
-from mailboxd.protocol.head import Place
-from mailboxd.protocol.messages import TaskMessage, parse_message
-from mailboxd.protocol.taskmd import TaskFile, parse_task_file
+from mailboxd.formats.protocol import no_task
+from mailboxd.formats.protocol.deadlines import Calendar
+from mailboxd.formats.protocol.head import Place
+from mailboxd.formats.protocol.messages import TaskMessage, parse_message
+from mailboxd.formats.protocol.taskmd import TaskFile, parse_task_file
 from tests.dialects.desk import NOW
 from tests.dialects.test_files import CASES, raw_of
 

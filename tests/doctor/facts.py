@@ -6,10 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mailboxd.agents.acp.transport import HarnessInfo
-from mailboxd.agents.openclaw import Allowed, Peer, Rules
 from mailboxd.core.messaging import Messaging
-from mailboxd.doctor.facts import (
+from mailboxd.ledger.integrity import DatabaseCheck, changed
+from mailboxd.operate.doctor.facts import (
     Daemon,
     Directory,
     Facts,
@@ -25,8 +24,9 @@ from mailboxd.doctor.facts import (
     Transport,
     WorkspaceFacts,
 )
-from mailboxd.integration import PluginState, SkillState
-from mailboxd.store.integrity import DatabaseCheck, changed
+from mailboxd.operate.integration import PluginState, SkillState
+from mailboxd.perform.agents.acp.transport import HarnessInfo
+from mailboxd.perform.agents.openclaw import Allowed, Peer, Rules
 
 ROOT = "/home/ann/alpha"
 PATHS = (

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from mailboxd.agents.call_dir import Exit
-from mailboxd.agents.openclaw_versions import NEWEST
 from mailboxd.core.vocabulary import ANSWER_TOOLS
-from mailboxd.doctor import openclaw
+from mailboxd.operate.doctor import openclaw
+from mailboxd.perform.agents.call_dir import Exit
+from mailboxd.perform.agents.openclaw_versions import NEWEST
 
 FIXTURES = Path(__file__).parent / "fixtures"
 

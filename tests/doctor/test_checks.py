@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from mailboxd.agents.acp.transport import HarnessInfo
-from mailboxd.agents.openclaw import Allowed, Peer
 from mailboxd.core.messaging import Messaging
-from mailboxd.doctor import diagnose
-from mailboxd.doctor.facts import (
+from mailboxd.host.pip_extras import to_add
+from mailboxd.operate.doctor import diagnose
+from mailboxd.operate.doctor.facts import (
     CheckResult,
     Daemon,
     Facts,
@@ -25,8 +24,9 @@ from mailboxd.doctor.facts import (
     Tools,
     Transport,
 )
-from mailboxd.host.pip_extras import to_add
-from mailboxd.integration import PluginState, SkillState
+from mailboxd.operate.integration import PluginState, SkillState
+from mailboxd.perform.agents.acp.transport import HarnessInfo
+from mailboxd.perform.agents.openclaw import Allowed, Peer
 from tests.doctor.facts import (
     AGENTS,
     ALPHA,

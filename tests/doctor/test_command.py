@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from mailboxd.agents.openclaw import OpenClaw
-from mailboxd.clock import SystemClock
-from mailboxd.doctor.agent import probe_plugin, run_canary
-from mailboxd.doctor.facts import PluginAnswer
-from mailboxd.doctor.openclaw import probe_transport
-from mailboxd.doctor.target import target_at
-from mailboxd.mailbox.layout import Workspace
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.host.clock import SystemClock
+from mailboxd.operate.doctor.agent import probe_plugin, run_canary
+from mailboxd.operate.doctor.facts import PluginAnswer
+from mailboxd.operate.doctor.openclaw import probe_transport
+from mailboxd.operate.doctor.target import target_at
+from mailboxd.perform.agents.openclaw import OpenClaw
 from tests.e2e.support import MAILBOXD, Agent, Company, environment
 
 pytestmark = pytest.mark.slow

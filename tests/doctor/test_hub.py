@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from mailboxd.agents.openclaw import Peer
-from mailboxd.doctor.facts import HubFacts
-from mailboxd.doctor.hub import hub, probe_hub
 from mailboxd.host.pip_extras import to_add
 from mailboxd.hub.wire.presence import HostSigns
+from mailboxd.operate.doctor.facts import HubFacts
+from mailboxd.operate.doctor.hub import hub, probe_hub
+from mailboxd.perform.agents.openclaw import Peer
 from tests.doctor.facts import ALPHA, HEALTHY, but
 from tests.hub.farm import Host
 

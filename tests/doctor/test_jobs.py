@@ -9,8 +9,8 @@ import click
 import pytest
 
 from mailboxd.cli.program import program
-from mailboxd.doctor import diagnose, jobs
-from mailboxd.doctor.facts import Job
+from mailboxd.operate.doctor import diagnose, jobs
+from mailboxd.operate.doctor.facts import Job
 from tests.doctor.facts import but
 from tests.doctor.test_probes import executable
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from mailboxd.doctor.facts import Keys
-from mailboxd.doctor.workspace import probe_keys, signing_keys
+from mailboxd.formats.keys import Keyring, PrivateKey
 from mailboxd.host.pip_extras import to_add
-from mailboxd.keys import Keyring, PrivateKey
+from mailboxd.operate.doctor.facts import Keys
+from mailboxd.operate.doctor.workspace import probe_keys, signing_keys
 from tests.doctor.facts import HEALTHY
 
 NOW = "2026-01-01T00:00:00.000Z"

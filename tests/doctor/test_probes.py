@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from mailboxd.agents.openclaw import OpenClaw
-from mailboxd.clock import SystemClock
-from mailboxd.doctor import diagnose
-from mailboxd.doctor import workspace as checks
-from mailboxd.doctor.openclaw import OpenClawProbes
-from mailboxd.doctor.target import target_at
 from mailboxd.errors import UnavailableError
+from mailboxd.formats.mailbox import lock
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.host.clock import SystemClock
 from mailboxd.host.linux import parse_mounts
 from mailboxd.host.system import system
-from mailboxd.mailbox import lock
-from mailboxd.mailbox.layout import Workspace
+from mailboxd.operate.doctor import diagnose
+from mailboxd.operate.doctor import workspace as checks
+from mailboxd.operate.doctor.openclaw import OpenClawProbes
+from mailboxd.operate.doctor.target import target_at
+from mailboxd.perform.agents.openclaw import OpenClaw
 
 MOUNTS = """\
 22 1 254:0 / / rw,relatime - ext4 /dev/vda rw

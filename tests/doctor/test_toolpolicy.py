@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mailboxd.doctor.agent import file_boundary, missing_file_tools
+from mailboxd.operate.doctor.agent import file_boundary, missing_file_tools
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from mailboxd.core.times import to_epoch
-from mailboxd.drawing.gantt import Bar, Crowd, Window, duration, gantt_svg
+from mailboxd.formats.drawing.gantt import Bar, Crowd, Window, duration, gantt_svg
 
 NOW = to_epoch("2026-11-21T12:00:00.000Z")
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mailboxd.core.vocabulary import FAILED, STATES
-from mailboxd.drawing.graph import (
+from mailboxd.formats.drawing.graph import (
     MAX_ALIKE,
     Child,
     Collapsed,
@@ -20,8 +20,8 @@ from mailboxd.drawing.graph import (
     Node,
     collapse,
 )
-from mailboxd.drawing.style import STATE_STYLES, counts_text
-from mailboxd.drawing.svg import compute_layout, graph_svg
+from mailboxd.formats.drawing.style import STATE_STYLES, counts_text
+from mailboxd.formats.drawing.svg import compute_layout, graph_svg
 
 EVIL = "\"]; <script>alert(1)</script> & 'x' --> \x1b[31m \u202e \ud800 \\\" %%{init}%%"
 

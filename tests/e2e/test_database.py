@@ -377,8 +377,8 @@ def test_a_command_that_meets_a_lock_names_its_holder(found: Found) -> None:
 DAEMON_THAT_WRITES = """
 import sys
 from pathlib import Path
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.mailbox.lock import acquire
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.formats.mailbox.lock import acquire
 held = acquire(Workspace(Path(sys.argv[2])), "2026-11-21T00:00:00.000Z")
 """
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.protocol.messages import TaskMessage, parse_message
+from mailboxd.formats.protocol.messages import TaskMessage, parse_message
 from tests.e2e.conftest import Found
 from tests.e2e.support import Agent, eventually, reply, task
 

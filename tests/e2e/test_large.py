@@ -7,15 +7,15 @@ from contextlib import closing
 
 import pytest
 
-from mailboxd.config.settings import Settings
 from mailboxd.core.effects import Compose, RunTurn
 from mailboxd.core.inputs import NewTask, TurnEnded
 from mailboxd.core.model import Plan, PlannedChild, Policy, Spec
 from mailboxd.core.outcomes import Results, Succeeded
 from mailboxd.core.vocabulary import Synthesis, Turn
 from mailboxd.engine.engine import Engine
-from mailboxd.store import event_log
-from mailboxd.store.store import Store
+from mailboxd.formats.config.settings import Settings
+from mailboxd.ledger import event_log
+from mailboxd.ledger.store import Store
 from tests.e2e.conftest import Found
 from tests.e2e.support import eventually, message, task
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mailboxd.protocol.recipe import Recipes
+from mailboxd.formats.protocol.recipe import Recipes
 from tests.e2e.conftest import Found
 
 pytestmark = pytest.mark.slow

@@ -12,21 +12,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from mailboxd.agents.call_dir import Exit
-from mailboxd.agents.openclaw import parse_agents, parse_config_file, parse_rules, parse_section, parse_version
-from mailboxd.agents.openclaw_runs import ReplySource, parse_reply, parse_run
-from mailboxd.agents.outcome import classify
-from mailboxd.config import default_text, load
 from mailboxd.core.outcomes import Answer, Outcome, Results, Succeeded
 from mailboxd.core.vocabulary import Turn
 from mailboxd.errors import ConfigError, MessageError
-from mailboxd.protocol.answer import Asked, read_answer
-from mailboxd.protocol.front_matter import canonical, with_signature
-from mailboxd.protocol.messages import parse_message, render_message
-from mailboxd.protocol.plan import parse_dag, render_dag
-from mailboxd.protocol.prompts import Templates
-from mailboxd.protocol.spec import parse_checks, read_actions, render_actions, render_checks, render_spec
-from mailboxd.protocol.taskmd import parse_task_file, render_task_file
+from mailboxd.formats.config import default_text, load
+from mailboxd.formats.protocol.answer import Asked, read_answer
+from mailboxd.formats.protocol.front_matter import canonical, with_signature
+from mailboxd.formats.protocol.messages import parse_message, render_message
+from mailboxd.formats.protocol.plan import parse_dag, render_dag
+from mailboxd.formats.protocol.prompts import Templates
+from mailboxd.formats.protocol.spec import parse_checks, read_actions, render_actions, render_checks, render_spec
+from mailboxd.formats.protocol.taskmd import parse_task_file, render_task_file
+from mailboxd.perform.agents.call_dir import Exit
+from mailboxd.perform.agents.openclaw import parse_agents, parse_config_file, parse_rules, parse_section, parse_version
+from mailboxd.perform.agents.openclaw_runs import ReplySource, parse_reply, parse_run
+from mailboxd.perform.agents.outcome import classify
 
 ROOT = Path(__file__).resolve().parents[2]
 CORPUS = Path(__file__).with_name("corpus")

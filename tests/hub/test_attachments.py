@@ -16,8 +16,10 @@ import pytest
 from nats.js.api import RawStreamMsg
 from nats.js.errors import NotFoundError
 
-from mailboxd.clock import ManualClock
-from mailboxd.effects.hub_mail import AttachedFiles, HubMail
+from mailboxd.formats.keys import PrivateKey
+from mailboxd.formats.protocol.messages import parse_message
+from mailboxd.formats.user.state import UserState
+from mailboxd.host.clock import ManualClock
 from mailboxd.hub.files.spool import Spool
 from mailboxd.hub.files.view import HubView
 from mailboxd.hub.process.attachments import Attachments
@@ -25,9 +27,7 @@ from mailboxd.hub.process.under_way import UnderWay
 from mailboxd.hub.process.workspaces import Local
 from mailboxd.hub.wire.mail import MOST_ATTACHED, Refusal
 from mailboxd.hub.wire.subjects import FILES, Subject
-from mailboxd.keys import PrivateKey
-from mailboxd.protocol.messages import parse_message
-from mailboxd.user.state import UserState
+from mailboxd.perform.hub_mail import AttachedFiles, HubMail
 from tests.cli.stage import make
 from tests.e2e.support import eventually, task
 from tests.hub.conftest import Joined

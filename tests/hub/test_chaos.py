@@ -24,6 +24,8 @@ from typing import Any
 import pytest
 from nats.errors import Error as NatsError
 
+from mailboxd.formats.keys import signed
+from mailboxd.formats.protocol.messages import TaskMessage, parse_message
 from mailboxd.hub.files.membership import Membership
 from mailboxd.hub.wire.pools import Claim, Stage
 from mailboxd.hub.wire.receipts import Receipt, digest
@@ -31,8 +33,6 @@ from mailboxd.hub.wire.receipts import Stage as ReceiptStage
 from mailboxd.hub.wire.sealing import Sealing, seal
 from mailboxd.hub.wire.signed_json import signed_json
 from mailboxd.hub.wire.subjects import FileSubject, JobSubject
-from mailboxd.keys import signed
-from mailboxd.protocol.messages import TaskMessage, parse_message
 from tests.e2e.support import eventually, reply, task
 from tests.hub.farm import Farm, Host, connected
 from tests.hub.test_pools import freeze, held, kill, serves, until_served

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from mailboxd.formats.keys import signed
 from mailboxd.hub.client.decisions import parse
 from mailboxd.hub.files.membership import Membership
 from mailboxd.hub.wire.names import Address
-from mailboxd.keys import signed
 from tests.e2e.acting import ALONE, acting, asked, effect, happened, rows
 from tests.e2e.support import eventually, message, task
 from tests.hub.conftest import Joined

@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 from nats.errors import TimeoutError as NatsTimeout
 
-from mailboxd.clock import SystemClock
-from mailboxd.doctor.hub import probe_hub
+from mailboxd.formats.keys import PrivateKey
+from mailboxd.host.clock import SystemClock
 from mailboxd.hub.client.report import HubReport
 from mailboxd.hub.files.membership import Membership
 from mailboxd.hub.wire.presence import AgentCard, Card, HostSigns, News, Waiting, is_repeated, was_set_back
 from mailboxd.hub.wire.sealing import open_sealed, seal
 from mailboxd.hub.wire.signed_json import signed_json, verified_json
-from mailboxd.keys import PrivateKey
-from mailboxd.web.overview_page import overview_values
-from mailboxd.web.page_models import PageModels
-from mailboxd.web.workspaces import WebWorkspaces
+from mailboxd.operate.doctor.hub import probe_hub
+from mailboxd.surfaces.web.overview_page import overview_values
+from mailboxd.surfaces.web.page_models import PageModels
+from mailboxd.surfaces.web.workspaces import WebWorkspaces
 from tests.e2e.support import eventually, task
 from tests.hub.conftest import Joined
 from tests.hub.farm import Host

@@ -13,8 +13,11 @@ import pytest
 from nats.js.api import RawStreamMsg
 from nats.js.errors import APIError
 
-from mailboxd.clock import SystemClock
 from mailboxd.errors import WorldError
+from mailboxd.formats.keys import PrivateKey, signed
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.formats.protocol.messages import ReplyMessage, parse_message
+from mailboxd.host.clock import SystemClock
 from mailboxd.hub.client.report import HubReport
 from mailboxd.hub.files.membership import Membership
 from mailboxd.hub.files.spool import Spool
@@ -29,9 +32,6 @@ from mailboxd.hub.wire.pools import LEASE, UNTAKEN, Claim, Stage, closing, is_cl
 from mailboxd.hub.wire.presence import Card, HostSigns
 from mailboxd.hub.wire.sealing import seal
 from mailboxd.hub.wire.subjects import JobSubject
-from mailboxd.keys import PrivateKey, signed
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.protocol.messages import ReplyMessage, parse_message
 from tests.e2e.support import reply, task
 from tests.hub.farm import Host
 

@@ -12,9 +12,9 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js.errors import APIError
 
-from mailboxd.clock import ManualClock
 from mailboxd.core.inputs import WorkForgotten
-from mailboxd.effects.hub_mail import HubMail
+from mailboxd.formats.keys import PrivateKey, signed
+from mailboxd.host.clock import ManualClock
 from mailboxd.hub.files.membership import Membership
 from mailboxd.hub.files.server import revoke
 from mailboxd.hub.files.spool import NEW, SENT, Forgotten, Spool
@@ -30,8 +30,8 @@ from mailboxd.hub.wire.members import Invited
 from mailboxd.hub.wire.presence import AgentCard, Card, HostSigns
 from mailboxd.hub.wire.receipts import Receipt, Stage, digest
 from mailboxd.hub.wire.sealing import seal
-from mailboxd.keys import PrivateKey, signed
-from mailboxd.store.reports import Report, opened
+from mailboxd.ledger.reports import Report, opened
+from mailboxd.perform.hub_mail import HubMail
 from tests.cli.stage import Stage as Desk
 from tests.cli.stage import make
 from tests.hub.farm import Host

@@ -17,6 +17,7 @@ import pytest
 
 from mailboxd.core.times import plus
 from mailboxd.errors import ConfigError, Refused, UnavailableError
+from mailboxd.formats.keys import PrivateKey
 from mailboxd.host import wakeup
 from mailboxd.hub.files.membership import HostKeys, Membership
 from mailboxd.hub.files.server import permissions
@@ -24,7 +25,6 @@ from mailboxd.hub.wire.copies import Rank, Running, yields
 from mailboxd.hub.wire.members import Invitation, Invited, Members, answered, nkey, nkey_seed
 from mailboxd.hub.wire.signed_json import signed_json
 from mailboxd.hub.wire.subjects import API, CLAIMS, FILES, JOBS, POOLS, STREAM, files_of, jobs_of
-from mailboxd.keys import PrivateKey
 from tests.e2e.support import eventually
 from tests.hub.farm import Host, Server, free_port
 

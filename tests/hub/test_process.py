@@ -13,6 +13,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js.api import RawStreamMsg
 
+from mailboxd.formats.keys import PrivateKey
 from mailboxd.hub.client.report import HubReport
 from mailboxd.hub.files.membership import Membership
 from mailboxd.hub.process.hub import Hub
@@ -26,7 +27,6 @@ from mailboxd.hub.wire.pools import Claim
 from mailboxd.hub.wire.sealing import seal
 from mailboxd.hub.wire.signed_json import signed_json
 from mailboxd.hub.wire.subjects import JobSubject, Subject
-from mailboxd.keys import PrivateKey
 from tests.hub.farm import Host
 
 
@@ -72,7 +72,7 @@ def test_without_a_hub_nats_is_loaded_by_no_other_command() -> None:
     """Neither by the daemon nor by any command but `hub run`."""
     source = (
         "import sys, importlib, pkgutil\n"
-        "import mailboxd.cli.commands as commands, mailboxd.daemon.assemble, mailboxd.doctor.diagnose\n"
+        "import mailboxd.cli.commands as commands, mailboxd.daemon.assemble, mailboxd.operate.doctor.diagnose\n"
         "for module in pkgutil.iter_modules(commands.__path__, commands.__name__ + '.'):\n"
         "    importlib.import_module(module.name)\n"
         "assert not {'nats', 'nkeys', 'nacl'} & sys.modules.keys()\n"

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mailboxd.formats.keys import PrivateKey, PublicKey
 from mailboxd.hub.wire import sealing
 from mailboxd.hub.wire.sealing import (
     Damaged,
@@ -24,7 +25,6 @@ from mailboxd.hub.wire.sealing import (
     open_sealed,
     seal,
 )
-from mailboxd.keys import PrivateKey, PublicKey
 from tests.e2e.support import task
 from tests.hub.conftest import Joined
 from tests.hub.test_fleet import allow
@@ -149,8 +149,8 @@ def test_the_same_content_is_never_sealed_the_same_way() -> None:
 
 
 def test_the_largest_message_for_the_largest_pool_fits_into_what_the_server_takes() -> None:
+    from mailboxd.formats.protocol.front_matter import MAX_FILE
     from mailboxd.hub.files.server import MAX_PAYLOAD
-    from mailboxd.protocol.front_matter import MAX_FILE
 
     hosts = {f"{number:063}": PUBLIC["beta"] for number in range(1_000)}
     assert len(seal(bytes(MAX_FILE), hosts)) < MAX_PAYLOAD

@@ -15,6 +15,7 @@ import pytest
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 
+from mailboxd.formats.keys import PrivateKey, signed
 from mailboxd.hub.files.membership import Membership
 from mailboxd.hub.process.api import streams_of
 from mailboxd.hub.wire.members import Invitation, nkey_seed
@@ -32,7 +33,6 @@ from mailboxd.hub.wire.subjects import (
     incoming,
     joining,
 )
-from mailboxd.keys import PrivateKey, signed
 from tests.e2e.support import eventually, task
 from tests.hub.farm import Farm, Host, connected, count
 

@@ -9,11 +9,11 @@ import pytest
 
 from mailboxd.core.effects import Send
 from mailboxd.core.vocabulary import NOT_KNOWN_YET
-from mailboxd.effects.hub_mail import HubMail
+from mailboxd.formats.user.state import UserState
 from mailboxd.hub.files.spool import Spool
 from mailboxd.hub.files.view import HEARD, PEERS, Heard, HubInfo, HubView, PeerInfo, PoolInfo
-from mailboxd.store.store import Order
-from mailboxd.user.state import UserState
+from mailboxd.ledger.store import Order
+from mailboxd.perform.hub_mail import HubMail
 from tests.cli.stage import make
 
 NOON = "2026-11-21T12:00:00.000Z"

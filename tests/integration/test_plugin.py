@@ -14,15 +14,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from mailboxd.agents.call_dir import Exit
-from mailboxd.agents.openclaw import OpenClaw
-from mailboxd.agents.outcome import classify
 from mailboxd.cli.program import program
 from mailboxd.cli.session import Session
-from mailboxd.clock import SystemClock
 from mailboxd.core.outcomes import Failed, Succeeded
 from mailboxd.errors import UnavailableError
-from mailboxd.integration import (
+from mailboxd.formats.protocol.markdown import Section
+from mailboxd.formats.protocol.messages import AckMessage, TaskMessage, render_message
+from mailboxd.host.clock import SystemClock
+from mailboxd.operate.integration import (
     PluginState,
     Step,
     parse_plugin_state,
@@ -33,8 +32,9 @@ from mailboxd.integration import (
     reload_plugin,
     run_steps,
 )
-from mailboxd.protocol.markdown import Section
-from mailboxd.protocol.messages import AckMessage, TaskMessage, render_message
+from mailboxd.perform.agents.call_dir import Exit
+from mailboxd.perform.agents.openclaw import OpenClaw
+from mailboxd.perform.agents.outcome import classify
 from tests.agents.recorded import printed, recorded
 
 OPENCLAW = OpenClaw(("openclaw",))
@@ -185,7 +185,7 @@ def test_a_hard_linked_plugin_is_copied_for_openclaw(tmp_path: Path, monkeypatch
     files = [file for file in plugin.rglob("*") if file.is_file()]
     for number, file in enumerate(files):
         (tmp_path / f"cached-{number}").hardlink_to(file)
-    monkeypatch.setattr("mailboxd.integration.packaged", lambda: packages)
+    monkeypatch.setattr("mailboxd.operate.integration.packaged", lambda: packages)
     openclaw = tmp_path / "openclaw"
     openclaw.write_text(
         '#!/bin/sh\n[ "$2" = install ] || exit 0\n'

@@ -12,12 +12,19 @@ from mailboxd.core.outcomes import Failure, Planned, Question, Results, Reviewed
 from mailboxd.core.roles import may
 from mailboxd.core.vocabulary import Turn
 from mailboxd.errors import ConfigError, WorldError
-from mailboxd.integration import FileStatus, install_skill, packaged_skill, skill_files, skill_state, uninstall_skill
-from mailboxd.mcp.registration import entry_name
-from mailboxd.mcp.tokens import Caller
-from mailboxd.mcp.tools import TOOLS
-from mailboxd.protocol.answer import Asked, read_answer
-from mailboxd.protocol.taskmd import parse_task_file
+from mailboxd.formats.protocol.answer import Asked, read_answer
+from mailboxd.formats.protocol.taskmd import parse_task_file
+from mailboxd.operate.integration import (
+    FileStatus,
+    install_skill,
+    packaged_skill,
+    skill_files,
+    skill_state,
+    uninstall_skill,
+)
+from mailboxd.surfaces.mcp.registration import entry_name
+from mailboxd.surfaces.mcp.tokens import Caller
+from mailboxd.surfaces.mcp.tools import TOOLS
 from tests.cli.stage import Stage, make
 
 SOURCE = Path(__file__).parents[2] / "templates" / "openclaw-skill"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailboxd.keys import PrivateKey, PublicKey, parse_signature
+from mailboxd.formats.keys import PrivateKey, PublicKey, parse_signature
 
 # RFC 8032, section 7.1, test 2
 SEED = bytes.fromhex("4ccd089b28ff96da9db6c346ec114e0f5b8a319f35aba624da8cf6ed4fb8a6fb")

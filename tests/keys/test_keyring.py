@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mailboxd.errors import ConfigError, Refused, UnavailableError, WorldError
-from mailboxd.keys import Keyring, PrivateKey
+from mailboxd.formats.keys import Keyring, PrivateKey
 
 NOW = "2026-11-21T12:00:00.000Z"
 

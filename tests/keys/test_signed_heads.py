@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mailboxd.errors import DamagedError
-from mailboxd.keys import PrivateKey
-from mailboxd.signed_heads import NOTHING_PROVEN, Head, Proof, Standing, by_fingerprint, judge, standing
+from mailboxd.formats.keys import PrivateKey
+from mailboxd.ledger.signed_heads import NOTHING_PROVEN, Head, Proof, Standing, by_fingerprint, judge, standing
 
 OURS, EARLIER, STRANGERS = (PrivateKey(bytes([number]) * 32) for number in (1, 2, 3))
 KEYS = by_fingerprint([OURS.public])

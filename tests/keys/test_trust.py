@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from mailboxd.errors import ConfigError, MessageError, Refused, WorldError
-from mailboxd.keys import Keyring, PrivateKey, Proof, Trust, name_here, require_operator, signed, signer
-from mailboxd.protocol.front_matter import MAX_FILE
-from mailboxd.protocol.messages import parse_message
+from mailboxd.formats.keys import Keyring, PrivateKey, Proof, Trust, name_here, require_operator, signed, signer
+from mailboxd.formats.protocol.front_matter import MAX_FILE
+from mailboxd.formats.protocol.messages import parse_message
 
 NOW = "2026-11-21T12:00:00.000Z"
 WRITER, OTHER = PrivateKey.new(), PrivateKey.new()

@@ -192,8 +192,8 @@ def checked(cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def test_the_plugins_checks_refuse_what_the_reader_would_ask_about() -> None:
     from mailboxd.core.outcomes import Unclear
     from mailboxd.core.vocabulary import Turn
-    from mailboxd.protocol.answer import Asked
-    from mailboxd.protocol.answer_tools import facts_for, read_call, tools_for
+    from mailboxd.formats.protocol.answer import Asked
+    from mailboxd.formats.protocol.answer_tools import facts_for, read_call, tools_for
     from tests.protocol.test_answer_tools import review, work
 
     tools = {
@@ -247,7 +247,7 @@ def test_the_plugins_checks_refuse_what_the_reader_would_ask_about() -> None:
 
 
 def test_the_key_of_a_sessions_files_is_the_same_on_both_sides() -> None:
-    from mailboxd.effects.answers_by_tool import _key
+    from mailboxd.perform.answers_by_tool import _key
 
     assert _key("agent:A:mailboxd:T-1") == hashlib.sha256(b"agent:a:mailboxd:t-1").hexdigest()[:32]
     assert '.toLowerCase()).digest("hex").slice(0, 32)' in (PLUGIN / "turns.js").read_text()

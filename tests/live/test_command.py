@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.integration import plugin_source
+from mailboxd.operate.integration import plugin_source
 from tests.e2e.support import Agent, eventually, task
 from tests.live.company import LiveCompany
 from tests.live.conftest import some_of

@@ -12,10 +12,10 @@ import subprocess
 
 import pytest
 
-from mailboxd.agents.alive import has_ended
-from mailboxd.agents.ask import finish
-from mailboxd.agents.outcome import classify
 from mailboxd.core.outcomes import Succeeded
+from mailboxd.perform.agents.alive import has_ended
+from mailboxd.perform.agents.ask import finish
+from mailboxd.perform.agents.outcome import classify
 from tests.e2e.support import MAILBOXD, eventually, task
 from tests.live.company import LiveCompany
 from tests.live.conftest import FoundApart, some_of

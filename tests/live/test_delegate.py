@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mailboxd.protocol.messages import TaskMessage, parse_message
+from mailboxd.formats.protocol.messages import TaskMessage, parse_message
 from tests.e2e.support import eventually, message, task
 from tests.live.company import LiveCompany
 from tests.live.conftest import FoundApart, some_of

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from mailboxd import integration
-from mailboxd.agents.openclaw import OpenClaw
+from mailboxd.operate import integration
+from mailboxd.perform.agents.openclaw import OpenClaw
 from tests.e2e.support import BIN, Agent
 from tests.live.conftest import Found, FoundApart
 from tests.live.gateway import Gateway, run_of

@@ -23,19 +23,19 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.agents import last_tool, process
-from mailboxd.agents.alive import has_ended
-from mailboxd.agents.ask import finish
-from mailboxd.agents.call_dir import PROMPT, Exit
-from mailboxd.agents.gateway import pairing
-from mailboxd.agents.gateway.transport import GatewayTransport, Mark, pairing_file
-from mailboxd.agents.openclaw import OpenClaw
-from mailboxd.agents.openclaw_runs import RunStatus, parse_run
-from mailboxd.agents.outcome import classify
-from mailboxd.agents.process import Child
-from mailboxd.clock import SystemClock
 from mailboxd.core.outcomes import Aborted, Failed, Outcome, Permanence, Succeeded, Unknown
 from mailboxd.errors import EXIT_CONFIG, EXIT_NO, EXIT_OK, EXIT_TRY_AGAIN
+from mailboxd.host.clock import SystemClock
+from mailboxd.perform.agents import last_tool, process
+from mailboxd.perform.agents.alive import has_ended
+from mailboxd.perform.agents.ask import finish
+from mailboxd.perform.agents.call_dir import PROMPT, Exit
+from mailboxd.perform.agents.gateway import pairing
+from mailboxd.perform.agents.gateway.transport import GatewayTransport, Mark, pairing_file
+from mailboxd.perform.agents.openclaw import OpenClaw
+from mailboxd.perform.agents.openclaw_runs import RunStatus, parse_run
+from mailboxd.perform.agents.outcome import classify
+from mailboxd.perform.agents.process import Child
 from tests.e2e.support import BIN, eventually, task
 from tests.live.company import LiveCompany
 from tests.live.conftest import Found, FoundApart, some_of

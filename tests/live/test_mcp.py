@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.mcp import tokens
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.surfaces.mcp import tokens
 from tests.e2e.support import MAILBOXD, Agent, environment, eventually, task
 from tests.live.conftest import FoundApart, some_of
 from tests.live.install import standard

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from mailboxd.actions.gate import GateDir
-from mailboxd.actions.perform import perform
-from mailboxd.actions.result import ActionContext, ActionResult
 from mailboxd.core.approvals import ActionRules, Performed
-from mailboxd.mailbox.layout import Workspace
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.perform.actions.gate import GateDir
+from mailboxd.perform.actions.perform import perform
+from mailboxd.perform.actions.result import ActionContext, ActionResult
 from tests.actions.workspace_with_gate import APPROVAL, action
 from tests.e2e.support import eventually
 from tests.live.company import LiveCompany

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from mailboxd.agents.call_dir import Exit
-from mailboxd.agents.outcome import classify
 from mailboxd.core.outcomes import Acknowledged, Failed, Succeeded
 from mailboxd.core.vocabulary import Turn
-from mailboxd.protocol.answer import Asked, read_answer
+from mailboxd.formats.protocol.answer import Asked, read_answer
+from mailboxd.perform.agents.call_dir import Exit
+from mailboxd.perform.agents.outcome import classify
 from tests.e2e.support import MAILBOXD, eventually, task
 from tests.live.company import LiveCompany
 from tests.live.conftest import some_of

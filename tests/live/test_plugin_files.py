@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mailboxd.integration import plugin_source
+from mailboxd.operate.integration import plugin_source
 from tests.live.install import standard
 
 VIEW: dict[str, Any] = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mailboxd.mailbox.files import ObstructedError, Stamp
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.mailbox.maildir import IsFiled, MoveRequest, move_out
+from mailboxd.formats.mailbox.files import ObstructedError, Stamp
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.formats.mailbox.maildir import IsFiled, MoveRequest, move_out
 
 
 def archive(ws: Workspace, name: str, stamp: Stamp | None, raw: bytes, day: str, taken: IsFiled) -> str:

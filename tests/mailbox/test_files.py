@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from mailboxd.errors import WorldError
-from mailboxd.host.system import system
-from mailboxd.mailbox.files import (
+from mailboxd.formats.mailbox.files import (
     creating,
     directory,
     hidden_name,
@@ -29,6 +28,7 @@ from mailboxd.mailbox.files import (
     world_errors,
     write,
 )
+from mailboxd.host.system import system
 
 Move = Callable[[int, str, int, str], None]
 Publish = Callable[[int, str, bytes], None]

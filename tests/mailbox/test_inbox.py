@@ -16,9 +16,9 @@ import pytest
 
 from mailboxd.core.entrance import Entrance, Owner, Way
 from mailboxd.errors import WorldError
+from mailboxd.formats.mailbox.inbox import Inbox, Scan
+from mailboxd.formats.mailbox.layout import Workspace
 from mailboxd.host.process import name as user
-from mailboxd.mailbox.inbox import Inbox, Scan
-from mailboxd.mailbox.layout import Workspace
 
 NOW = 1_800_000_000.0
 NOBODY = 65534

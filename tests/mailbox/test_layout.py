@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mailboxd.errors import ConfigError, UnavailableError
-from mailboxd.mailbox.layout import Workspace
+from mailboxd.formats.mailbox.layout import Workspace
 
 
 def test_creating_makes_every_directory_for_its_owner_only_and_says_what_it_made(tmp_path: Path) -> None:

@@ -14,17 +14,17 @@ from pathlib import Path
 import pytest
 
 from mailboxd.errors import EXIT_LOCKED, LockedError
-from mailboxd.mailbox import lock
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.mailbox.lock import acquire, holder
+from mailboxd.formats.mailbox import lock
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.formats.mailbox.lock import acquire, holder
 
 NOW = "2026-11-21T02:07:53.120Z"
 
 DAEMON = """
 import sys
 from pathlib import Path
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.mailbox.lock import acquire
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.formats.mailbox.lock import acquire
 with acquire(Workspace(Path(sys.argv[1])), sys.argv[2]):
     print("held", flush=True)
     sys.stdin.read()
@@ -34,8 +34,8 @@ with acquire(Workspace(Path(sys.argv[1])), sys.argv[2]):
 KILLED_WHILE_IT_STARTS_SOMETHING = """
 import os, select, signal, sys
 from pathlib import Path
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.mailbox.lock import acquire
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.formats.mailbox.lock import acquire
 lock = acquire(Workspace(Path(sys.argv[1])), sys.argv[2])
 if os.fork() == 0:  # all descriptors are still open, as between fork and exec
     os.close(1)
@@ -112,8 +112,8 @@ def test_a_released_lock_can_be_taken_again(ws: Workspace) -> None:
 
 def test_asking_for_the_holder_never_prevents_a_start(ws: Workspace) -> None:
     program = (
-        "import sys; from pathlib import Path; from mailboxd.mailbox.layout import Workspace;"
-        "from mailboxd.mailbox.lock import holder\nprint('go', flush=True)\n"
+        "import sys; from pathlib import Path; from mailboxd.formats.mailbox.layout import Workspace;"
+        "from mailboxd.formats.mailbox.lock import holder\nprint('go', flush=True)\n"
         "while True: holder(Workspace(Path(sys.argv[1])))"
     )
     asking = subprocess.Popen([sys.executable, "-c", program, str(ws.root)], stdout=subprocess.PIPE)

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from mailboxd.core.sanitize import for_file_name
 from mailboxd.errors import WorldError
-from mailboxd.mailbox.files import ObstructedError, Stamp
-from mailboxd.mailbox.inbox import Inbox
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.mailbox.maildir import MoveRequest, deliver, move_out
+from mailboxd.formats.mailbox.files import ObstructedError, Stamp
+from mailboxd.formats.mailbox.inbox import Inbox
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.formats.mailbox.maildir import MoveRequest, deliver, move_out
 from tests.mailbox.moving import archive, reject
 
 DAY = "2026-11-21"
@@ -240,8 +240,8 @@ def test_the_same_name_and_bytes_twice_in_a_group_are_two_files(ws: Workspace, l
 
 def test_each_touched_directory_is_synced_once(ws: Workspace) -> None:
     program = (
-        "import sys; from pathlib import Path; from mailboxd.mailbox.layout import Workspace;"
-        "from mailboxd.mailbox.maildir import MoveRequest, move_out;"
+        "import sys; from pathlib import Path; from mailboxd.formats.mailbox.layout import Workspace;"
+        "from mailboxd.formats.mailbox.maildir import MoveRequest, move_out;"
         "ws = Workspace(Path(sys.argv[1]));"
         f"move_out(ws, [MoveRequest(f'{{n}}.md', None, b'text', '{PLACE}') for n in range(30)], lambda path: False)"
     )
@@ -450,7 +450,7 @@ subprocess.run(["mount", "-t", "tmpfs", "none", sys.argv[1] + "/mailbox/inbox"],
 sys.path.insert(0, sys.argv[2])
 from tests.mailbox import test_maildir, test_maildir_crash
 from mailboxd.core.sanitize import for_file_name
-from mailboxd.mailbox.layout import Workspace
+from mailboxd.formats.mailbox.layout import Workspace
 test_maildir.on_a_file_system_of_its_own(Workspace(Path(sys.argv[1])))
 test_maildir_crash.on_a_file_system_of_its_own(Workspace(Path(sys.argv[1])))
 """

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.mailbox.files import ObstructedError, Stamp
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.mailbox.maildir import MoveRequest, deliver, move_out
+from mailboxd.formats.mailbox.files import ObstructedError, Stamp
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.formats.mailbox.maildir import MoveRequest, deliver, move_out
 from tests.mailbox.killing import every_point, killed_at
 from tests.mailbox.moving import archive, reject
 

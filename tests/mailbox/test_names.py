@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mailboxd.core.sanitize import for_file_name
-from mailboxd.mailbox.layout import LONGEST, clash_name, first_free, is_file_name, is_temporary, numbers_in_use
+from mailboxd.formats.mailbox.layout import LONGEST, clash_name, first_free, is_file_name, is_temporary, numbers_in_use
 
 DIGEST = "0123456789abcdef" * 4
 file_names = st.binary(min_size=1, max_size=LONGEST).map(lambda raw: raw.decode("utf-8", "surrogateescape"))

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from mailboxd.errors import WorldError
+from mailboxd.formats.mailbox import maildir
+from mailboxd.formats.mailbox.layout import Workspace
 from mailboxd.host.system import system
-from mailboxd.mailbox import maildir
-from mailboxd.mailbox.layout import Workspace
 
 PATH = "outbox/2026-11-21/a.md"
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from mailboxd.errors import WorldError
+from mailboxd.formats.mailbox import inbox, task_files
+from mailboxd.formats.mailbox.files import ObstructedError, Stamp, lstat, open_regular
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.formats.mailbox.task_files import TaskFiles
 from mailboxd.host.system import system as syncing
-from mailboxd.mailbox import inbox, task_files
-from mailboxd.mailbox.files import ObstructedError, Stamp, lstat, open_regular
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.mailbox.task_files import TaskFiles
 from tests.mailbox.killing import every_point
 
 NOW = 1_800_000_000.0

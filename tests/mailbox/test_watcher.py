@@ -19,11 +19,11 @@ import pytest
 from watchdog.utils import BaseThread
 
 from mailboxd.core.entrance import Entrance, Way
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.formats.mailbox.maildir import deliver
+from mailboxd.formats.mailbox.task_files import TaskFiles
+from mailboxd.formats.mailbox.watcher import Watcher
 from mailboxd.host.wakeup import Wake, WakeReason
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.mailbox.maildir import deliver
-from mailboxd.mailbox.task_files import TaskFiles
-from mailboxd.mailbox.watcher import Watcher
 from tests.mailbox.moving import archive, reject
 
 PATIENCE = 10.0
@@ -384,8 +384,8 @@ LIMITED = """
 import os, resource, selectors, sys, time
 from pathlib import Path
 from mailboxd.host.wakeup import Wake
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.mailbox.watcher import Watcher
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.formats.mailbox.watcher import Watcher
 ws = Workspace(Path(sys.argv[1]))
 watcher = Watcher(ws, Wake(selectors.DefaultSelector(), ws.state))
 _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

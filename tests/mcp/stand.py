@@ -12,16 +12,16 @@ import anyio
 import mcp_types as types
 from mcp import Client
 
-from mailboxd import config
 from mailboxd.core.inputs import OpenCircuit
 from mailboxd.core.model import Overrides, PlannedChild, Policy
 from mailboxd.core.vocabulary import Gate
 from mailboxd.engine import open
+from mailboxd.engine.intake.archive import InboxFile
+from mailboxd.engine.intake.interpret import Intake
 from mailboxd.errors import MessageError
-from mailboxd.intake.archive import InboxFile
-from mailboxd.intake.interpret import Intake
-from mailboxd.mcp.server import ToolService, server
-from mailboxd.mcp.tokens import parse
+from mailboxd.formats import config
+from mailboxd.surfaces.mcp.server import ToolService, server
+from mailboxd.surfaces.mcp.tokens import parse
 from tests.cli.stage import Stage, task_of
 
 T = TypeVar("T")

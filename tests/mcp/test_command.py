@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from mailboxd.mcp import tokens
-from mailboxd.mcp.tokens import parse
+from mailboxd.surfaces.mcp import tokens
+from mailboxd.surfaces.mcp.tokens import parse
 from tests.cli.stage import Stage, make
 from tests.mcp import configurator
 

@@ -14,9 +14,9 @@ import pytest
 
 from mailboxd.core.vocabulary import Gate
 from mailboxd.engine.engine import Engine
-from mailboxd.mcp.tools import TOOLS, checked
-from mailboxd.store import event_log
-from mailboxd.store.store import Store
+from mailboxd.ledger import event_log
+from mailboxd.ledger.store import Store
+from mailboxd.surfaces.mcp.tools import TOOLS, checked
 from tests.e2e.support import message
 from tests.mcp.stand import EXECUTOR, OPERATOR, ORCHESTRATOR, QUALITY, SPEC, Stand
 

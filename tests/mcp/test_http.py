@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
+from mailboxd.formats.mailbox.layout import Workspace
 from mailboxd.host import loopback
 from mailboxd.host.listening import listen
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.mcp import tokens
-from mailboxd.mcp.tokens import parse
+from mailboxd.surfaces.mcp import tokens
+from mailboxd.surfaces.mcp.tokens import parse
 from tests.cli.stage import make
 from tests.e2e.support import MAILBOXD, environment, eventually
 from tests.mcp import configurator

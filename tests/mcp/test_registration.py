@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mailboxd.errors import ConfigError
-from mailboxd.mcp.registration import (
+from mailboxd.surfaces.mcp.registration import (
     Change,
     CurrentConfig,
     add_denials,
@@ -21,7 +21,7 @@ from mailboxd.mcp.registration import (
     uninstall,
     without_tokens,
 )
-from mailboxd.mcp.tokens import Grant, caller_of, fingerprint, parse
+from mailboxd.surfaces.mcp.tokens import Grant, caller_of, fingerprint, parse
 from tests.mcp.configurator import apply
 
 URL = "http://127.0.0.1:8765/mcp"

@@ -9,9 +9,9 @@ import pytest
 
 from mailboxd.core.events import Role
 from mailboxd.core.roles import MATRIX
-from mailboxd.mcp.server import INSTRUCTIONS, descriptions
-from mailboxd.mcp.tokens import AGENT_ROLES, Caller, parse
-from mailboxd.mcp.tools import TOOLS
+from mailboxd.surfaces.mcp.server import INSTRUCTIONS, descriptions
+from mailboxd.surfaces.mcp.tokens import AGENT_ROLES, Caller, parse
+from mailboxd.surfaces.mcp.tools import TOOLS
 from tests.mcp.stand import EVERYBODY, EXECUTOR, Stand
 
 TWELVE = {

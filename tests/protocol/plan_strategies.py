@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from mailboxd.core.model import Condition, Flow, Overrides, PlannedChild
 from mailboxd.core.vocabulary import MODEL, Gate, Join, Runtime, Synthesis
-from mailboxd.protocol.plan import Dag, DagNode
-from mailboxd.protocol.strict_yaml import flow
+from mailboxd.formats.protocol.plan import Dag, DagNode
+from mailboxd.formats.protocol.strict_yaml import flow
 
 KEYS = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,8}", fullmatch=True) | st.sampled_from(
     ["1e3", "007", "no", "null", "2026-01-01", "0x1F", "a.b", "self"]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mailboxd.core.approvals import Action, ActionKind, ActionRules, digest, in_words, may_not_perform
 from mailboxd.errors import MessageError
-from mailboxd.protocol.spec import MANUAL_ID, MAX_ACTIONS, read_action, read_actions, render_actions
+from mailboxd.formats.protocol.spec import MANUAL_ID, MAX_ACTIONS, read_action, read_actions, render_actions
 from tests.protocol.plan_strategies import KEYS, storable
 
 COMMAND = Action("publish", ActionKind.COMMAND, argv=("make", "publish"))

@@ -22,9 +22,9 @@ from mailboxd.core.outcomes import (
     Unclear,
 )
 from mailboxd.core.vocabulary import Turn, Verdict
-from mailboxd.protocol import answer, calls, residue
-from mailboxd.protocol.answer import Asked, answer_of, read_answer
-from mailboxd.protocol.messages import parse_message
+from mailboxd.formats.protocol import answer, calls, residue
+from mailboxd.formats.protocol.answer import Asked, answer_of, read_answer
+from mailboxd.formats.protocol.messages import parse_message
 
 PLAN = Plan((PlannedChild("a", ("scout",), "d"),))
 BARE = "subtasks:\n  a: {agent: scout, description: d}\n"

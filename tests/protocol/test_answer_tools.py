@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from mailboxd.core.model import Spec
 from mailboxd.core.outcomes import Correction, Failure, Planned, Question, Results, Reviewed, Unclear
 from mailboxd.core.vocabulary import ANSWER_TOOLS, Gate, Turn
-from mailboxd.protocol.answer import Asked, read_answer
-from mailboxd.protocol.answer_tools import (
+from mailboxd.formats.protocol.answer import Asked, read_answer
+from mailboxd.formats.protocol.answer_tools import (
     ANSWER,
     ASK,
     FAIL,
@@ -27,8 +27,8 @@ from mailboxd.protocol.answer_tools import (
     read_call,
     tools_for,
 )
-from mailboxd.protocol.markdown import escape
-from mailboxd.protocol.prompts import (
+from mailboxd.formats.protocol.markdown import escape
+from mailboxd.formats.protocol.prompts import (
     CorrectionPrompt,
     DraftPrompt,
     Peer,

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from mailboxd.core.model import Spec
 from mailboxd.core.sanitize import blockquote, storable_text
 from mailboxd.core.vocabulary import Gate
-from mailboxd.protocol.markdown import split_body
-from mailboxd.protocol.prompts import (
+from mailboxd.formats.protocol.markdown import split_body
+from mailboxd.formats.protocol.prompts import (
     AnswerPrompt,
     DispatchBody,
     DraftPrompt,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from mailboxd.core.model import Check
 from mailboxd.errors import MessageError
-from mailboxd.protocol.plan import Dag, DagNode, parse_dag, render_dag
-from mailboxd.protocol.spec import claimed, parse_checks, render_checks
+from mailboxd.formats.protocol.plan import Dag, DagNode, parse_dag, render_dag
+from mailboxd.formats.protocol.spec import claimed, parse_checks, render_checks
 
 ALL = """\
 - id: tests

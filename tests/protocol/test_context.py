@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailboxd.protocol.prompts import Carried, Upstream, carry, concatenate
+from mailboxd.formats.protocol.prompts import Carried, Upstream, carry, concatenate
 
 
 def whole_of(source: Upstream) -> str:

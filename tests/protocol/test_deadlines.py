@@ -9,10 +9,10 @@ import pytest
 
 from mailboxd.core.local_time import instant, local_of
 from mailboxd.errors import MessageError
-from mailboxd.protocol.deadlines import Calendar, read_beginning, read_deadline
-from mailboxd.protocol.head import Place
-from mailboxd.protocol.messages import parse_message
-from mailboxd.protocol.repeats import read_repeat
+from mailboxd.formats.protocol.deadlines import Calendar, read_beginning, read_deadline
+from mailboxd.formats.protocol.head import Place
+from mailboxd.formats.protocol.messages import parse_message
+from mailboxd.formats.protocol.repeats import read_repeat
 
 THURSDAY = Calendar("2026-11-26T09:00:00.000Z", ZoneInfo("Europe/Berlin"))
 

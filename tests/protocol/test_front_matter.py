@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mailboxd.errors import MessageError
-from mailboxd.protocol.front_matter import MAX_FILE, MAX_HEADER, FrontMatter, join, split
+from mailboxd.formats.protocol.front_matter import MAX_FILE, MAX_HEADER, FrontMatter, join, split
 
 
 def refusal(raw: bytes) -> MessageError:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailboxd.mailbox.identity import theme_of
+from mailboxd.formats.mailbox.identity import theme_of
 
 TEMPLATE = """\
 # IDENTITY.md - Who Am I?

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mailboxd.errors import MessageError
-from mailboxd.protocol.markdown import Body, Section, escape, join_body, split_body, trim
+from mailboxd.formats.protocol.markdown import Body, Section, escape, join_body, split_body, trim
 
 _MARKDOWN = st.lists(
     st.sampled_from(["#", "##", "###", "`", "```", "````", "~~~", "\\", " ", "  ", "\t", "\n", "\n\n", "a", "Results"]),

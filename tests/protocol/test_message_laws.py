@@ -17,9 +17,9 @@ from mailboxd.core.sanitize import storable_line
 from mailboxd.core.times import to_text
 from mailboxd.core.vocabulary import Gate, Join, Synthesis, Verdict, is_id
 from mailboxd.errors import MessageError
-from mailboxd.protocol.headers import MAX_BUDGET, RANGES
-from mailboxd.protocol.markdown import Section, split_body, trim
-from mailboxd.protocol.messages import (
+from mailboxd.formats.protocol.headers import MAX_BUDGET, RANGES
+from mailboxd.formats.protocol.markdown import Section, split_body, trim
+from mailboxd.formats.protocol.messages import (
     MESSAGE_TYPES,
     Message,
     ReplyMessage,

@@ -15,11 +15,11 @@ from mailboxd.core.outcomes import Results, Reviewed
 from mailboxd.core.specs import lint
 from mailboxd.core.vocabulary import Gate, Join, Synthesis, Turn, Verdict, WeakSpec, is_id
 from mailboxd.errors import MessageError
-from mailboxd.protocol import findings
-from mailboxd.protocol.answer import Asked, read_answer, summary_of
-from mailboxd.protocol.front_matter import join
-from mailboxd.protocol.markdown import Section
-from mailboxd.protocol.messages import (
+from mailboxd.formats.protocol import findings
+from mailboxd.formats.protocol.answer import Asked, read_answer, summary_of
+from mailboxd.formats.protocol.front_matter import join
+from mailboxd.formats.protocol.markdown import Section
+from mailboxd.formats.protocol.messages import (
     MESSAGE_TYPES,
     VERDICTS,
     ApprovalMessage,
@@ -35,7 +35,7 @@ from mailboxd.protocol.messages import (
     verdicts_header,
     write_message,
 )
-from mailboxd.protocol.strict_yaml import Yaml
+from mailboxd.formats.protocol.strict_yaml import Yaml
 
 
 def file(header: str, body: str = "") -> bytes:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mailboxd.protocol.left_aside import declares_sender, doubt, left_aside
-from mailboxd.protocol.no_task import refusal
+from mailboxd.formats.protocol.left_aside import declares_sender, doubt, left_aside
+from mailboxd.formats.protocol.no_task import refusal
 
 MERGE = "# Cake\n\n<<<<<<< mine\nFor 40 guests.\n=======\nFor 60 guests.\n>>>>>>> theirs\n"
 BUG = (

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from mailboxd.core.model import Overrides, PlannedChild
 from mailboxd.core.vocabulary import Gate, Join, Runtime, Synthesis
 from mailboxd.errors import MessageError, MessageErrors
-from mailboxd.protocol.deadlines import Calendar
-from mailboxd.protocol.plan import Dag, DagNode, Known, parse_dag, parse_plan, render_dag
-from mailboxd.protocol.strict_yaml import block, flow, scalar
+from mailboxd.formats.protocol.deadlines import Calendar
+from mailboxd.formats.protocol.plan import Dag, DagNode, Known, parse_dag, parse_plan, render_dag
+from mailboxd.formats.protocol.strict_yaml import block, flow, scalar
 from tests.protocol.plan_strategies import children, dags, lines_of_text, storable
 
 FULL = """\

@@ -7,7 +7,7 @@ import hashlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailboxd.protocol.markdown import quote_fence
+from mailboxd.formats.protocol.markdown import quote_fence
 
 
 def test_a_quoted_text_names_its_source_and_says_that_it_is_data() -> None:

@@ -10,7 +10,7 @@ import pytest
 from mailboxd.core import plans
 from mailboxd.core.task_view import Limits
 from mailboxd.errors import ConfigError, MessageError
-from mailboxd.protocol.recipe import Recipe, Recipes, example_values, expand, parse_recipe, values_of
+from mailboxd.formats.protocol.recipe import Recipe, Recipes, example_values, expand, parse_recipe, values_of
 
 PACKAGED = Recipes().names()
 STEPS = """\

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from mailboxd.errors import MessageError
-from mailboxd.protocol.repeats import read_repeat
+from mailboxd.formats.protocol.repeats import read_repeat
 
 
 @pytest.mark.parametrize(

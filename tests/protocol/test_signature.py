@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mailboxd.errors import MessageError
-from mailboxd.protocol.front_matter import canonical, with_signature
-from mailboxd.protocol.markdown import Section
-from mailboxd.protocol.messages import TaskMessage, parse_message, render_message
+from mailboxd.formats.protocol.front_matter import canonical, with_signature
+from mailboxd.formats.protocol.markdown import Section
+from mailboxd.formats.protocol.messages import TaskMessage, parse_message, render_message
 
 SIGNATURE = f"ed25519:{'0' * 32}:{'A' * 86}"
 MESSAGE = b"---\ntype: task\ntask_id: 007\nfrom: analyst\nx: [1, {a: no}]\n---\n\n# Task: Go\n\n  indented\n\nEnd.\n"

@@ -12,8 +12,8 @@ from mailboxd.core.outcomes import Drafted, Unclear
 from mailboxd.core.specs import DERIVED_CRITERION
 from mailboxd.core.vocabulary import Turn
 from mailboxd.errors import MessageError
-from mailboxd.protocol.answer import Asked, read_answer
-from mailboxd.protocol.spec import render_spec, rewritten, shown_sections
+from mailboxd.formats.protocol.answer import Asked, read_answer
+from mailboxd.formats.protocol.spec import render_spec, rewritten, shown_sections
 
 FULL = Spec(
     "A haiku",

@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mailboxd.errors import MessageError
-from mailboxd.protocol import strict_yaml
-from mailboxd.protocol.strict_yaml import load
+from mailboxd.formats.protocol import strict_yaml
+from mailboxd.formats.protocol.strict_yaml import load
 
 
 @pytest.fixture(params=["C parser", "Python parser"])
@@ -172,7 +172,7 @@ def test_hostile_yaml_costs_less_than_50_ms_and_8_mb(name: str) -> None:
 def test_the_input_that_crashes_the_c_composer_is_refused() -> None:
     """In a child process: if this regresses it is the child that dies of SIGSEGV."""
     program = (
-        "from mailboxd.protocol.strict_yaml import load\n"
+        "from mailboxd.formats.protocol.strict_yaml import load\n"
         "from mailboxd.errors import MessageError\n"
         "for text in ('[' * 30_000, '{' * 60_000, '[?' * 30_000, '- ' * 30_000, '? [\\n' * 20_000):\n"
         "    try:\n"

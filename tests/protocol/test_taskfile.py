@@ -12,10 +12,10 @@ from mailboxd.core.model import Overrides, PlannedChild
 from mailboxd.core.specs import lint
 from mailboxd.core.vocabulary import Mode, Synthesis, WeakSpec
 from mailboxd.errors import ConfigError, MessageError
-from mailboxd.protocol.markdown import entries, escape_outline, outline, unescape_outline
-from mailboxd.protocol.plan import DagNode
-from mailboxd.protocol.prompts import Templates
-from mailboxd.protocol.taskmd import STATUSES, TaskEdit, TaskFile, compare, parse_task_file, render_task_file
+from mailboxd.formats.protocol.markdown import entries, escape_outline, outline, unescape_outline
+from mailboxd.formats.protocol.plan import DagNode
+from mailboxd.formats.protocol.prompts import Templates
+from mailboxd.formats.protocol.taskmd import STATUSES, TaskEdit, TaskFile, compare, parse_task_file, render_task_file
 from tests.protocol.plan_strategies import KEYS, extras, lines_of_text, nodes, overrides
 
 PACKAGED = Templates(None)

@@ -18,9 +18,9 @@ from mailboxd.core.model import Plan, PlannedChild, Spec
 from mailboxd.core.outcomes import Drafted, Failure, Planned, Question, Results, Reviewed
 from mailboxd.core.vocabulary import Gate, Turn, Verdict
 from mailboxd.errors import ConfigError
-from mailboxd.protocol.answer import Asked, answer_of, read_answer
-from mailboxd.protocol.messages import ReplyMessage, TaskMessage, parse_message
-from mailboxd.protocol.prompts import (
+from mailboxd.formats.protocol.answer import Asked, answer_of, read_answer
+from mailboxd.formats.protocol.messages import ReplyMessage, TaskMessage, parse_message
+from mailboxd.formats.protocol.prompts import (
     AnswerPrompt,
     AnyPrompt,
     CorrectionPrompt,
@@ -488,5 +488,5 @@ def test_every_packaged_template_says_what_it_is_given() -> None:
 
 
 def test_jinja2_is_not_imported_before_something_is_rendered() -> None:
-    code = "import sys, mailboxd.protocol.prompts as t; t.Templates(None); sys.exit('jinja2' in sys.modules)"
+    code = "import sys, mailboxd.formats.protocol.prompts as t; t.Templates(None); sys.exit('jinja2' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])

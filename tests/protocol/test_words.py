@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mailboxd.protocol.words import (
+from mailboxd.formats.protocol.words import (
     BOOKKEEPING,
     FOREIGN,
     IDLE,

@@ -9,9 +9,6 @@ from pathlib import Path
 from random import Random
 from typing import Any, cast
 
-from mailboxd.agents.process import TurnTransport
-from mailboxd.clock import ManualClock
-from mailboxd.config.settings import Settings
 from mailboxd.core.effects import Bounce, Compose, RunTurn, Send
 from mailboxd.core.events import Role
 from mailboxd.core.inputs import Input, OperatorInput, TurnEnded
@@ -19,28 +16,31 @@ from mailboxd.core.model import Attempt, Plan, PlannedChild, Policy, Task
 from mailboxd.core.outcomes import Acknowledged, Answer, Failed, Failure, Outcome, Planned, Results, Succeeded
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import Turn
-from mailboxd.effects import turns
-from mailboxd.effects.delivery import MessageDelivery
-from mailboxd.effects.hub_mail import HubMail
-from mailboxd.effects.message_builder import MessageBuilder, PromptBuilder, composed
-from mailboxd.effects.process_table import ProcessTable
 from mailboxd.engine.engine import Engine
+from mailboxd.engine.intake.archive import Archiver, ArchiveWatch
+from mailboxd.engine.intake.arrivals import Arrivals
+from mailboxd.engine.intake.interpret import Intake
 from mailboxd.engine.reports import Finished, Reports
+from mailboxd.formats.config.settings import Settings
+from mailboxd.formats.mailbox.inbox import Inbox
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.formats.mailbox.task_files import TaskFiles
+from mailboxd.formats.protocol.prompts import Templates
+from mailboxd.formats.user.state import UserState
+from mailboxd.host.clock import ManualClock
+from mailboxd.host.ids import Ids
 from mailboxd.hub.files.view import HubView
-from mailboxd.ids import Ids
-from mailboxd.intake.archive import Archiver, ArchiveWatch
-from mailboxd.intake.arrivals import Arrivals
-from mailboxd.intake.interpret import Intake
-from mailboxd.mailbox.inbox import Inbox
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.mailbox.task_files import TaskFiles
-from mailboxd.protocol.prompts import Templates
-from mailboxd.store import event_log, journal
-from mailboxd.store.database import connect
-from mailboxd.store.journal import Journal
-from mailboxd.store.store import Order, Store
-from mailboxd.taskmd.sync import TaskMarkdown
-from mailboxd.user.state import UserState
+from mailboxd.ledger import event_log, journal
+from mailboxd.ledger.database import connect
+from mailboxd.ledger.journal import Journal
+from mailboxd.ledger.store import Order, Store
+from mailboxd.perform import turns
+from mailboxd.perform.agents.process import TurnTransport
+from mailboxd.perform.delivery import MessageDelivery
+from mailboxd.perform.hub_mail import HubMail
+from mailboxd.perform.message_builder import MessageBuilder, PromptBuilder, composed
+from mailboxd.perform.process_table import ProcessTable
+from mailboxd.surfaces.taskmd.sync import TaskMarkdown
 from tests.e2e.support import message, reply, task
 
 SETTINGS = Settings(agent="alpha", policy=Policy(backoff_base=0.01, backoff_max=0.02), slots=3)

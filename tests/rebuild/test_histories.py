@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd import rebuild as rebuilding
-from mailboxd.clock import ManualClock
 from mailboxd.errors import DamagedError, UnavailableError
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.rebuild import Account, rebuild
-from mailboxd.store import event_log
-from mailboxd.store.database import connect
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.host.clock import ManualClock
+from mailboxd.ledger import event_log
+from mailboxd.ledger.database import connect
+from mailboxd.operate import rebuild as rebuilding
+from mailboxd.operate.rebuild import Account, rebuild
 from tests.e2e.support import task
 from tests.rebuild.mailroom import SETTINGS, Mailroom, verify
 

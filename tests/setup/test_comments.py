@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.setup.plan import comments_warning, has_comments
+from mailboxd.operate.setup.plan import comments_warning, has_comments
 
 
 @pytest.mark.parametrize(

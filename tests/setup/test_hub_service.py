@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mailboxd.errors import UnavailableError
-from mailboxd.setup.hub_service import HubServices
+from mailboxd.operate.setup.hub_service import HubServices
 from tests.e2e.support import BIN, MAILBOXD, eventually
 from tests.hub.farm import Host, free_port
 from tests.setup.usermanager import UserManager

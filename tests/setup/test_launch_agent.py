@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.setup import service as services
-from mailboxd.setup.launch_agent import LaunchAgent
-from mailboxd.setup.service_managers import service_of
-from mailboxd.setup.service_unit import Unit
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.operate.setup import service as services
+from mailboxd.operate.setup.launch_agent import LaunchAgent
+from mailboxd.operate.setup.service_managers import service_of
+from mailboxd.operate.setup.service_unit import Unit
 from tests.e2e.conftest import Found
 from tests.e2e.support import BIN, environment, eventually, task
 

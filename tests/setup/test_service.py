@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from mailboxd.errors import ConfigError
+from mailboxd.formats.mailbox.layout import Workspace
 from mailboxd.host.systemd_units import escaped, unit_of
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.setup.service import command
-from mailboxd.setup.service_unit import Unit
-from mailboxd.setup.service_unit import UserManager as Asked
+from mailboxd.operate.setup.service import command
+from mailboxd.operate.setup.service_unit import Unit
+from mailboxd.operate.setup.service_unit import UserManager as Asked
 from tests.e2e.conftest import Found
 from tests.e2e.support import BIN, MAILBOXD, Agent, task
 from tests.setup.usermanager import UserManager

@@ -17,10 +17,11 @@ from typing import Any
 
 import pytest
 
-from mailboxd import config, spending
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.setup import plan
-from mailboxd.setup.plan import SetupRecord
+from mailboxd.engine import spending
+from mailboxd.formats import config
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.operate.setup import plan
+from mailboxd.operate.setup.plan import SetupRecord
 from tests.agents.replay import Replay, conversation
 from tests.e2e.support import MAILBOXD, PATIENCE, Company, environment
 from tests.setup.usermanager import UserManager

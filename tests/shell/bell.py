@@ -9,17 +9,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from mailboxd import config
-from mailboxd.config.model import NotifySection
 from mailboxd.core.effects import Notify
-from mailboxd.effects import notifier
-from mailboxd.effects.gateway_calls import GatewayCalls
-from mailboxd.effects.notifier import MOST_AT_ONCE, PeopleNotifier, Sending
-from mailboxd.effects.process_table import CallKind, Caps, ProcessTable
 from mailboxd.engine import open
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Reports
-from mailboxd.store.store import Order
+from mailboxd.formats import config
+from mailboxd.formats.config.model import NotifySection
+from mailboxd.ledger.store import Order
+from mailboxd.perform import notifier
+from mailboxd.perform.gateway_calls import GatewayCalls
+from mailboxd.perform.notifier import MOST_AT_ONCE, PeopleNotifier, Sending
+from mailboxd.perform.process_table import CallKind, Caps, ProcessTable
 from tests.cli.stage import Stage
 
 PAUSES = notifier.PAUSES

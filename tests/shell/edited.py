@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mailboxd.clock import ManualClock
-from mailboxd.config.settings import Settings
 from mailboxd.core.events import Role
 from mailboxd.core.inputs import NewTask, SpecWritten, Steer
 from mailboxd.core.model import Policy, Spec
 from mailboxd.core.times import to_epoch
 from mailboxd.engine.engine import Engine
+from mailboxd.engine.intake.interpret import Intake
 from mailboxd.engine.reports import Reports
-from mailboxd.intake.interpret import Intake
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.mailbox.task_files import TaskFiles
-from mailboxd.protocol.prompts import Templates
-from mailboxd.store.store import Store
-from mailboxd.taskmd.sync import TaskMarkdown
+from mailboxd.formats.config.settings import Settings
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.formats.mailbox.task_files import TaskFiles
+from mailboxd.formats.protocol.prompts import Templates
+from mailboxd.host.clock import ManualClock
+from mailboxd.ledger.store import Store
+from mailboxd.surfaces.taskmd.sync import TaskMarkdown
 
 
 class Desk:

@@ -12,10 +12,15 @@ from typing import Any
 
 import pytest
 
-from mailboxd.agents.answer_calls import Refused, Submitted, ToolCall
 from mailboxd.core.effects import RunTurn
 from mailboxd.core.outcomes import Aborted, Failed, Outcome, Results, Succeeded, Unclear, Unknown
-from mailboxd.effects.answers_by_tool import (
+from mailboxd.engine.reports import Reports
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.formats.protocol.answer import Asked
+from mailboxd.formats.protocol.answer_tools import tools_for
+from mailboxd.ledger.store import Order
+from mailboxd.perform.agents.answer_calls import Refused, Submitted, ToolCall
+from mailboxd.perform.answers_by_tool import (
     VERSION,
     AnswersByTool,
     Ended,
@@ -23,13 +28,8 @@ from mailboxd.effects.answers_by_tool import (
     counted,
     read_submitted,
 )
-from mailboxd.effects.gateway_calls import GatewayCalls
-from mailboxd.effects.process_table import ProcessTable
-from mailboxd.engine.reports import Reports
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.protocol.answer import Asked
-from mailboxd.protocol.answer_tools import tools_for
-from mailboxd.store.store import Order
+from mailboxd.perform.gateway_calls import GatewayCalls
+from mailboxd.perform.process_table import ProcessTable
 from tests.core.desk import Desk
 from tests.e2e.support import eventually
 from tests.protocol.test_answer_tools import work

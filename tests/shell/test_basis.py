@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mailboxd.core.inputs import SpecWritten
-from mailboxd.protocol.spec import rewritten
+from mailboxd.formats.protocol.spec import rewritten
 from tests.shell.edited import Desk
 
 STEERED = "New instructions from operator:\n> Count the commas."

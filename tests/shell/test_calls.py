@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.agents import process
-from mailboxd.agents.call_dir import PROMPT, Exit, cut_output, output_size, read_exit, remove
-from mailboxd.agents.process import Recovery, State
-from mailboxd.effects.process_table import Call, CallKind, Caps, ProcessTable
 from mailboxd.errors import WorldError
+from mailboxd.perform.agents import process
+from mailboxd.perform.agents.call_dir import PROMPT, Exit, cut_output, output_size, read_exit, remove
+from mailboxd.perform.agents.process import Recovery, State
+from mailboxd.perform.process_table import Call, CallKind, Caps, ProcessTable
 from tests.e2e.support import eventually
 
 MIB = 1 << 20
@@ -136,7 +136,7 @@ def test_a_directory_that_cannot_be_removed_is_said_and_holds_up_no_other(
     for name in (".stays", ".goes", "needed"):
         (calls.turns / name).mkdir()
     monkeypatch.setattr(
-        "mailboxd.effects.process_table.remove", lambda place: None if place.endswith("/.stays") else remove(place)
+        "mailboxd.perform.process_table.remove", lambda place: None if place.endswith("/.stays") else remove(place)
     )
     with pytest.raises(WorldError, match=r"/\.stays"):
         calls.remove_leftovers(lambda _id: False)

@@ -11,20 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd import config
-from mailboxd.actions.gate import GateDir, write_verify
 from mailboxd.core.approvals import Action, ActionKind, ApprovalDecision, Performed, Resolve
 from mailboxd.core.effects import RunCheck, Verify
 from mailboxd.core.events import Role
 from mailboxd.core.inputs import NewTask
 from mailboxd.core.model import Check, Policy, Spec
 from mailboxd.core.vocabulary import CheckVerdict
-from mailboxd.effects import action_runner
-from mailboxd.effects.action_performer import ActionPerformer
-from mailboxd.effects.check_runner import CheckReport, CheckRunner
-from mailboxd.effects.process_table import ProcessTable
 from mailboxd.engine.reports import Reports
 from mailboxd.errors import WorldError
+from mailboxd.formats import config
+from mailboxd.perform import action_runner
+from mailboxd.perform.action_performer import ActionPerformer
+from mailboxd.perform.actions.gate import GateDir, write_verify
+from mailboxd.perform.check_runner import CheckReport, CheckRunner
+from mailboxd.perform.process_table import ProcessTable
 from tests.cli.asking import ask, perform
 from tests.cli.stage import make
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from mailboxd.config.model import NotifySection
 from mailboxd.core.effects import Notify
 from mailboxd.core.inputs import OpenCircuit
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import Notice
-from mailboxd.effects.notifier import NoticeMessage, chat_text
-from mailboxd.user import registry
+from mailboxd.formats.config.model import NotifySection
+from mailboxd.formats.user import registry
+from mailboxd.perform.notifier import NoticeMessage, chat_text
 from tests.cli.asking import PUBLISH, ask
 from tests.cli.stage import NOW, Stage, make
 from tests.e2e.support import eventually

@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 
-from mailboxd.actions.command import message_problem
-from mailboxd.config.model import NotifySection
 from mailboxd.core.effects import Notify
 from mailboxd.core.events import Role
 from mailboxd.core.inputs import OpenCircuit
@@ -23,8 +21,13 @@ from mailboxd.core.outcomes import Failed
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import Notice
 from mailboxd.daemon.health_writer import Health
-from mailboxd.effects.gateway_calls import GatewayCalls
-from mailboxd.effects.notifier import (
+from mailboxd.engine.reports import Reports
+from mailboxd.formats.config.model import NotifySection
+from mailboxd.formats.health import Component, Grade
+from mailboxd.host.sdnotify import Notifier
+from mailboxd.perform.actions.command import message_problem
+from mailboxd.perform.gateway_calls import GatewayCalls
+from mailboxd.perform.notifier import (
     CHAT_CHARS,
     MOST_AT_ONCE,
     SECONDS,
@@ -32,10 +35,7 @@ from mailboxd.effects.notifier import (
     PeopleNotifier,
     chat_text,
 )
-from mailboxd.effects.senders import SenderNotifier
-from mailboxd.engine.reports import Reports
-from mailboxd.health import Component, Grade
-from mailboxd.host.sdnotify import Notifier
+from mailboxd.perform.senders import SenderNotifier
 from tests.cli.asking import PUBLISH, TELL, ask
 from tests.cli.stage import Stage, child, make, task_of
 from tests.e2e.support import eventually

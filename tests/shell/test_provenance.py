@@ -12,11 +12,11 @@ from mailboxd.core.effects import RunTurn
 from mailboxd.core.handovers import PILE, STRANGERS, step
 from mailboxd.core.model import Handover, Origin
 from mailboxd.core.times import to_epoch
-from mailboxd.intake import provenance
-from mailboxd.intake.provenance import Claims, Provenance
-from mailboxd.keys import YES, Proof
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.protocol.messages import TaskMessage
+from mailboxd.engine.intake import provenance
+from mailboxd.engine.intake.provenance import Claims, Provenance
+from mailboxd.formats.keys import YES, Proof
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.formats.protocol.messages import TaskMessage
 from tests.core.desk import Desk, child, plan
 from tests.shell import edited
 

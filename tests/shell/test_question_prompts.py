@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from mailboxd import config
 from mailboxd.core.effects import RunTurn
-from mailboxd.effects.gateway_calls import GatewayCalls
-from mailboxd.effects.process_table import Caps, ProcessTable
-from mailboxd.effects.question_prompts import AGAIN, BY, QuestionPrompts, offered
 from mailboxd.engine import open
 from mailboxd.engine.engine import Engine
+from mailboxd.formats import config
+from mailboxd.perform.gateway_calls import GatewayCalls
+from mailboxd.perform.process_table import Caps, ProcessTable
+from mailboxd.perform.question_prompts import AGAIN, BY, QuestionPrompts, offered
 from tests.cli.stage import Stage, make
 
 QUESTION = "---\ntype: question\n---\nWhich format?\n\n- CSV\n- PDF\n"

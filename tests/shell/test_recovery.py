@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.agents.gateway.transport import GatewayTransport
-from mailboxd.agents.openclaw import OpenClaw
 from mailboxd.core.effects import LookUp
 from mailboxd.core.outcomes import Outcome, Succeeded, Unknown
-from mailboxd.effects.lost_turns import LookupReport, TurnLookup
-from mailboxd.effects.process_table import ProcessTable
 from mailboxd.engine.reports import Reports
+from mailboxd.perform.agents.gateway.transport import GatewayTransport
+from mailboxd.perform.agents.openclaw import OpenClaw
+from mailboxd.perform.lost_turns import LookupReport, TurnLookup
+from mailboxd.perform.process_table import ProcessTable
 from tests.agents.recorded import recorded
 from tests.agents.replay import Replay
 from tests.agents.test_gateway import carrying

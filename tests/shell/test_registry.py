@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from mailboxd.errors import ConfigError
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.user import registry
-from mailboxd.user.state import UserState
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.formats.user import registry
+from mailboxd.formats.user.state import UserState
 
 
 @pytest.fixture

@@ -11,16 +11,16 @@ from random import Random
 
 import pytest
 
-from mailboxd.clock import ManualClock
 from mailboxd.core.effects import RunTurn
 from mailboxd.core.handovers import Bounds
+from mailboxd.engine.intake import provenance, repetitions
+from mailboxd.engine.intake.interpret import Intake
+from mailboxd.engine.intake.provenance import Claims
 from mailboxd.errors import Refused
-from mailboxd.intake import provenance, repetitions
-from mailboxd.intake.interpret import Intake
-from mailboxd.intake.provenance import Claims
-from mailboxd.keys import YES, Proof
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.protocol.messages import TaskMessage, parse_message
+from mailboxd.formats.keys import YES, Proof
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.formats.protocol.messages import TaskMessage, parse_message
+from mailboxd.host.clock import ManualClock
 from tests.core.desk import DONE, Desk, child, plan
 
 TASKS = 15

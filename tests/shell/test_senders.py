@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailboxd.intake.arrivals import SenderQuota
+from mailboxd.engine.intake.arrivals import SenderQuota
 
 pytestmark = pytest.mark.slow
 

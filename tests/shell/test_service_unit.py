@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mailboxd import errors
-from mailboxd.config.model import Config
+from mailboxd.formats.config.model import Config
 
 UNITS = {
     kind: Path(__file__).resolve().parents[2] / "systemd" / kind / "mailboxd@.service" for kind in ("user", "system")

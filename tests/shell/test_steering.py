@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.effects.steering import Steering
+from mailboxd.perform.steering import Steering
 from tests.shell.edited import Desk
 
 TEXT = "Count the commas."

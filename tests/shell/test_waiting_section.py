@@ -10,7 +10,7 @@ from mailboxd.core.inputs import NewTask, OpenCircuit, Reply
 from mailboxd.core.model import Policy, Spec
 from mailboxd.core.outcomes import Acknowledged, Failed
 from mailboxd.core.vocabulary import Gate, WeakSpec
-from mailboxd.taskmd.sync import HEADING
+from mailboxd.surfaces.taskmd.sync import HEADING
 from tests.cli.asking import TELL, ask
 from tests.cli.stage import Stage, child, make
 

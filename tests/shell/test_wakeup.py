@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.clock import ManualClock
 from mailboxd.daemon.scan_schedule import ScanSchedule
+from mailboxd.formats.mailbox.task_files import TaskFileChanges
+from mailboxd.host.clock import ManualClock
 from mailboxd.host.wakeup import Wake, WakeReason, poke
-from mailboxd.mailbox.task_files import TaskFileChanges
 
 
 def test_a_wake_up_by_mail_alone_is_told_from_all_others(tmp_path: Path) -> None:

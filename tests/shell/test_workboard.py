@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from mailboxd import config
-from mailboxd.effects.gateway_calls import GatewayCalls
-from mailboxd.effects.process_table import Caps, ProcessTable
-from mailboxd.effects.workboard import AGAIN, KEPT, Workboard, column
 from mailboxd.engine import open
-from mailboxd.store.attention_queries import GivenTask
+from mailboxd.formats import config
+from mailboxd.ledger.attention_queries import GivenTask
+from mailboxd.perform.gateway_calls import GatewayCalls
+from mailboxd.perform.process_table import Caps, ProcessTable
+from mailboxd.perform.workboard import AGAIN, KEPT, Workboard, column
 from tests.cli.asking import PUBLISH, ask
 from tests.cli.stage import Stage, make
 

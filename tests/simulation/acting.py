@@ -26,7 +26,7 @@ from mailboxd.core.effects import Perform, Prepare, Verify
 from mailboxd.core.events import Role
 from mailboxd.core.inputs import Input
 from mailboxd.errors import Refused
-from mailboxd.store.store import Order
+from mailboxd.ledger.store import Order
 from tests.simulation.world import World
 
 ACTS = (Prepare, Perform, Verify)

@@ -10,11 +10,11 @@ from mailboxd.core.events import Role
 from mailboxd.core.inputs import CheckEnded, Clarification, Remedy, Reply, SpecWritten, TurnEnded, Unblock
 from mailboxd.core.outcomes import Results, Reviewed, Succeeded
 from mailboxd.core.vocabulary import CheckVerdict, Turn, Verdict, Waiting
-from mailboxd.effects import turns
-from mailboxd.effects.message_builder import composed
 from mailboxd.engine.engine import Engine
-from mailboxd.store import event_log
-from mailboxd.store.store import Order
+from mailboxd.ledger import event_log
+from mailboxd.ledger.store import Order
+from mailboxd.perform import turns
+from mailboxd.perform.message_builder import composed
 from tests.simulation.acting import carry_out, settled
 from tests.simulation.happenings import step
 from tests.simulation.laws import Book, looked_at, resting, standing

@@ -16,19 +16,19 @@ from pathlib import Path
 from random import Random
 from typing import Any, cast
 
-from mailboxd.agents.call_dir import Exit
-from mailboxd.clock import ManualClock
-from mailboxd.config import Config
-from mailboxd.config.settings import Pace, settings
 from mailboxd.daemon import assemble
 from mailboxd.daemon.health_writer import Health
 from mailboxd.daemon.loop import Daemon
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import WorldError
+from mailboxd.formats.config import Config
+from mailboxd.formats.config.settings import Pace, settings
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.host.clock import ManualClock
+from mailboxd.host.ids import Ids
 from mailboxd.host.sdnotify import Notifier
-from mailboxd.ids import Ids
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.store.store import Store
+from mailboxd.ledger.store import Store
+from mailboxd.perform.agents.call_dir import Exit
 from tests.simulation.breaking import Fuse, Tapped, wired
 from tests.simulation.laws import Book
 from tests.simulation.processes import Processes, Table

@@ -14,8 +14,8 @@ from typing import Any
 from mailboxd.core.fixpoint import reach_fixpoint
 from mailboxd.core.times import plus
 from mailboxd.engine.engine import Engine
-from mailboxd.store import event_log
-from mailboxd.store.store import Store
+from mailboxd.ledger import event_log
+from mailboxd.ledger.store import Store
 from tests.simulation.consents import Consents
 from tests.simulation.script import OWN
 

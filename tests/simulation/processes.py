@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mailboxd.agents.call_dir import CALL, OUTPUT_CAP, PROMPT, Exit, world
-from mailboxd.agents.process import NO_FILES, Child, State
-from mailboxd.effects.process_table import Call, Caps, ProcessTable
+from mailboxd.perform.agents.call_dir import CALL, OUTPUT_CAP, PROMPT, Exit, world
+from mailboxd.perform.agents.process import NO_FILES, Child, State
+from mailboxd.perform.process_table import Call, Caps, ProcessTable
 
 
 @dataclass(slots=True)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from mailboxd.clock import ManualClock
 from mailboxd.core.approvals import Action, ActionKind
 from mailboxd.core.decision_builder import sha256_of
 from mailboxd.core.inputs import NewTask, Progress
@@ -43,6 +42,7 @@ from mailboxd.core.outcomes import (
 )
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import SELF, Gate, Join, Quorum, Synthesis, Turn, Verdict, WeakSpec
+from mailboxd.host.clock import ManualClock
 
 OWN = "main"
 PEERS = ("ada", "bob", "eve")

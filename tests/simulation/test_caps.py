@@ -10,14 +10,14 @@ from random import Random
 
 import pytest
 
-from mailboxd import spending
-from mailboxd.agents.call_dir import Exit
-from mailboxd.agents.scripted import program
-from mailboxd.clock import ManualClock
 from mailboxd.core.effects import RunTurn
 from mailboxd.core.spending import Spend, Standing
-from mailboxd.mailbox.watcher import Watcher
-from mailboxd.store import event_log
+from mailboxd.engine import spending
+from mailboxd.formats.mailbox.watcher import Watcher
+from mailboxd.host.clock import ManualClock
+from mailboxd.ledger import event_log
+from mailboxd.perform.agents.call_dir import Exit
+from mailboxd.perform.agents.scripted import program
 from tests.simulation.house import House
 from tests.simulation.processes import Processes, said
 from tests.simulation.test_services import let_pass

@@ -9,8 +9,8 @@ import os
 
 import pytest
 
-from mailboxd.agents.scripted.dialects import ANY
 from mailboxd.core.lifecycle import TRANSITIONS, Trigger
+from mailboxd.perform.agents.scripted.dialects import ANY
 from tests.simulation.history import run
 
 FEW = 15

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from mailboxd.clock import ManualClock
+from mailboxd.host.clock import ManualClock
 from tests.simulation.house import House
 from tests.simulation.processes import Processes
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from mailboxd.clock import ManualClock
 from mailboxd.errors import DamagedError
-from mailboxd.store import journal
-from mailboxd.store.database import connect
+from mailboxd.host.clock import ManualClock
+from mailboxd.ledger import journal
+from mailboxd.ledger.database import connect
 from tests.simulation.house import House
 from tests.simulation.processes import Process, Processes, said
 from tests.simulation.townlaws import asked_as_recorded, ends_as_asked

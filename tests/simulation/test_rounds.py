@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.config.settings import Pace
 from mailboxd.core.effects import Send
 from mailboxd.core.inputs import Cancel
 from mailboxd.engine.engine import Pacing
 from mailboxd.errors import WorldError
+from mailboxd.formats.config.settings import Pace
+from mailboxd.formats.mailbox import maildir
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.formats.mailbox.maildir import write
 from mailboxd.host.process import Reserve
-from mailboxd.mailbox import maildir
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.mailbox.maildir import write
 from tests.simulation.test_power import TASK, founded
 
 
@@ -57,7 +57,7 @@ def test_mail_that_there_was_no_memory_to_take_is_not_judged(tmp_path: Path, mon
         assert house.daemon is not None
         house.daemon._schedule.request_all()
         with monkeypatch.context() as patched:
-            patched.setattr("mailboxd.intake.interpret.Intake.receive", refuse)
+            patched.setattr("mailboxd.engine.intake.interpret.Intake.receive", refuse)
             with pytest.raises(MemoryError):
                 house.daemon.round()
         house.die()
@@ -176,7 +176,7 @@ def test_messages_that_wait_hold_up_no_other_work_and_are_not_written_again_mean
         written.append(path)
         write(ws, path, raw)
 
-    monkeypatch.setattr("mailboxd.effects.effect_runner.BATCH", 2)
+    monkeypatch.setattr("mailboxd.perform.effect_runner.BATCH", 2)
     monkeypatch.setattr(maildir, "write", noted)
     monkeypatch.setattr(Pacing, "is_shut", lambda _pacing, agent: agent == "dora")
     with founded(tmp_path / "ada") as house:

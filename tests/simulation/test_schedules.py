@@ -10,7 +10,7 @@ import pytest
 
 from mailboxd.core.standstill import Standstill
 from mailboxd.core.times import to_epoch
-from mailboxd.mailbox.watcher import Watcher
+from mailboxd.formats.mailbox.watcher import Watcher
 from tests.simulation.house import House
 from tests.simulation.test_power import founded
 from tests.simulation.test_services import answer_all, let_pass

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.agents.scripted import program
 from mailboxd.core.vocabulary import Phase
 from mailboxd.errors import WorldError
-from mailboxd.health import Component
-from mailboxd.mailbox.watcher import Watcher
-from mailboxd.taskmd.sync import TaskMarkdown
+from mailboxd.formats.health import Component
+from mailboxd.formats.mailbox.watcher import Watcher
+from mailboxd.perform.agents.scripted import program
+from mailboxd.surfaces.taskmd.sync import TaskMarkdown
 from tests.simulation.house import House
 from tests.simulation.processes import said
 from tests.simulation.test_power import TASK, founded
@@ -90,7 +90,7 @@ def test_what_fails_is_said_once_retried_after_some_seconds_and_well_again_when_
         assert house.health is not None
         begun = house.clock.monotonic()
         with monkeypatch.context() as patched:
-            patched.setattr("mailboxd.intake.archive.Archiver.perform", refuse)
+            patched.setattr("mailboxd.engine.intake.archive.Archiver.perform", refuse)
             house.daemon._filing.mark()
             for _ in range(10):
                 house.daemon.round()

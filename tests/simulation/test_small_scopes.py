@@ -15,27 +15,27 @@ from random import Random
 
 import pytest
 
-from mailboxd.agents.call_dir import Exit
-from mailboxd.agents.openclaw import OpenClaw
-from mailboxd.agents.openclaw_runs import CheckAgain, FetchReply, LostTurn, parse_reply, parse_run, resolve
-from mailboxd.agents.outcome import classify
-from mailboxd.agents.process import State
-from mailboxd.agents.scripted import program
-from mailboxd.clock import ManualClock
-from mailboxd.config.settings import Settings
 from mailboxd.core.attempts import is_wanted
 from mailboxd.core.effects import LookUp, RunTurn
 from mailboxd.core.inputs import NewTask
 from mailboxd.core.model import Policy, Spec
 from mailboxd.core.outcomes import Unknown
 from mailboxd.core.task_view import Limits
-from mailboxd.effects import turns
-from mailboxd.effects.turns import Next, next_step
 from mailboxd.engine.engine import Engine
-from mailboxd.ids import Ids
-from mailboxd.protocol.answer import Asked
-from mailboxd.store.database import connect
-from mailboxd.store.store import Order, Store
+from mailboxd.formats.config.settings import Settings
+from mailboxd.formats.protocol.answer import Asked
+from mailboxd.host.clock import ManualClock
+from mailboxd.host.ids import Ids
+from mailboxd.ledger.database import connect
+from mailboxd.ledger.store import Order, Store
+from mailboxd.perform import turns
+from mailboxd.perform.agents.call_dir import Exit
+from mailboxd.perform.agents.openclaw import OpenClaw
+from mailboxd.perform.agents.openclaw_runs import CheckAgain, FetchReply, LostTurn, parse_reply, parse_run, resolve
+from mailboxd.perform.agents.outcome import classify
+from mailboxd.perform.agents.process import State
+from mailboxd.perform.agents.scripted import program
+from mailboxd.perform.turns import Next, next_step
 
 MOST_STATES = 40_000
 UNCLEAR = "---\ntype: reply\nstatus: perhaps\n---\n"

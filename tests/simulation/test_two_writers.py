@@ -23,21 +23,21 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from mailboxd.clock import ManualClock
-from mailboxd.config.settings import Settings
 from mailboxd.core.effects import RunTurn
 from mailboxd.core.inputs import Cancel, NewTask, Pause
 from mailboxd.core.model import Policy, Spec
 from mailboxd.core.outcomes import Results, Succeeded
 from mailboxd.core.vocabulary import OPERATORS, Phase
-from mailboxd.effects import turns
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import Refused
-from mailboxd.ids import Ids
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.store import event_log, journal
-from mailboxd.store.database import connect
-from mailboxd.store.opening import open_workspace
+from mailboxd.formats.config.settings import Settings
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.host.clock import ManualClock
+from mailboxd.host.ids import Ids
+from mailboxd.ledger import event_log, journal
+from mailboxd.ledger.database import connect
+from mailboxd.ledger.opening import open_workspace
+from mailboxd.perform import turns
 
 MOST_STATES = 5_000
 MOST_ORDERS = 2

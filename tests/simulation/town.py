@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from mailboxd.agents.call_dir import Exit
-from mailboxd.agents.scripted import program
-from mailboxd.clock import ManualClock
+from mailboxd.host.clock import ManualClock
+from mailboxd.perform.agents.call_dir import Exit
+from mailboxd.perform.agents.scripted import program
 from tests.simulation.house import House
 from tests.simulation.processes import Process, Processes, said
 from tests.simulation.script import Script

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from mailboxd.core.inputs import Cancel, Clarification, OperatorInput, Remedy, Retry, Steer, Unblock
 from mailboxd.errors import Refused
-from mailboxd.store import event_log
+from mailboxd.ledger import event_log
 from tests.simulation import laws, townlaws
 from tests.simulation.house import House
 from tests.simulation.town import Town

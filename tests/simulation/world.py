@@ -11,9 +11,6 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from mailboxd.agents.scripted.dialects import Said, say
-from mailboxd.clock import ManualClock
-from mailboxd.config.settings import Settings
 from mailboxd.core import reviews, spec_drafting
 from mailboxd.core.checks import CheckRules
 from mailboxd.core.effects import Compose, LookUp, Perform, Prepare, RunCheck, RunTurn, Send, Verify
@@ -23,13 +20,16 @@ from mailboxd.core.model import Attempt, BreakerRules, Escalation, Policy, Task
 from mailboxd.core.outcomes import Answer, Failed, Outcome, Reviewed, Succeeded, Unclear, Unknown
 from mailboxd.core.task_view import Limits
 from mailboxd.core.vocabulary import CheckVerdict, Notice, Phase, Turn, Waiting
-from mailboxd.effects import turns
-from mailboxd.effects.message_builder import composed
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import MessageError, PlanError, Refused
-from mailboxd.ids import Ids
-from mailboxd.protocol.answer import Asked
-from mailboxd.store.store import Order, Store
+from mailboxd.formats.config.settings import Settings
+from mailboxd.formats.protocol.answer import Asked
+from mailboxd.host.clock import ManualClock
+from mailboxd.host.ids import Ids
+from mailboxd.ledger.store import Order, Store
+from mailboxd.perform import turns
+from mailboxd.perform.agents.scripted.dialects import Said, say
+from mailboxd.perform.message_builder import composed
 from tests.simulation.script import OWN, Script
 
 MOST_TASKS = 60

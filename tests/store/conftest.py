@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.store.store import Store
+from mailboxd.ledger.store import Store
 
 _BEGINNING = "2026-11-21T00:00:00.000Z"
 

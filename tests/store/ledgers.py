@@ -11,13 +11,13 @@ from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from typing import Protocol
 
-from mailboxd.clock import ManualClock
-from mailboxd.config.settings import Settings
 from mailboxd.core.events import Event
 from mailboxd.core.model import Attempt, Task
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.rebuild import rebuild
-from mailboxd.store.opening import open_workspace
+from mailboxd.formats.config.settings import Settings
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.host.clock import ManualClock
+from mailboxd.ledger.opening import open_workspace
+from mailboxd.operate.rebuild import rebuild
 
 NOW = "2026-01-01T00:00:00.000Z"
 

@@ -27,7 +27,7 @@ from mailboxd.core.model import Attempt, Task, Usage
 from mailboxd.core.outcomes import Failed, Question, Results
 from mailboxd.core.vocabulary import Gate, Phase, Verdict
 from mailboxd.errors import OutdatedError
-from mailboxd.mailbox.layout import Workspace
+from mailboxd.formats.mailbox.layout import Workspace
 from tests.core.desk import DONE, Desk, child, plan, with_policy
 from tests.e2e import witness
 from tests.store.ledgers import LEDGERS, NOW, Implementation, Ledger

@@ -12,10 +12,10 @@ from mailboxd.core.inputs import NewTask, TurnEnded
 from mailboxd.core.model import Spec
 from mailboxd.core.outcomes import Failed, Results, Succeeded, Unknown
 from mailboxd.errors import WorldError
-from mailboxd.ids import Ids
-from mailboxd.store import event_log
-from mailboxd.store.event_log import REPLAYED
-from mailboxd.store.store import Store
+from mailboxd.host.ids import Ids
+from mailboxd.ledger import event_log
+from mailboxd.ledger.event_log import REPLAYED
+from mailboxd.ledger.store import Store
 from tests.core.desk import Desk, child, plan
 from tests.simulation.laws import standing
 

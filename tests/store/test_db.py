@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from mailboxd.errors import WorldError
-from mailboxd.store import database
-from mailboxd.store.database import connect, migrate, migrations, transaction
-from mailboxd.store.store import Store
+from mailboxd.ledger import database
+from mailboxd.ledger.database import connect, migrate, migrations, transaction
+from mailboxd.ledger.store import Store
 
 NOW = "2026-01-01T00:00:00.000Z"
 

@@ -11,9 +11,9 @@ import pytest
 
 from mailboxd.core.events import Event, Kind
 from mailboxd.errors import WorldError
-from mailboxd.store import integrity as examining
-from mailboxd.store.integrity import check_database
-from mailboxd.store.store import Store
+from mailboxd.ledger import integrity as examining
+from mailboxd.ledger.integrity import check_database
+from mailboxd.ledger.store import Store
 
 NOW = "2026-01-01T00:00:00.000Z"
 EVENTS = 12

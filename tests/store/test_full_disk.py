@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.clock import ManualClock
-from mailboxd.config.settings import Settings
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.inputs import NewTask
 from mailboxd.core.model import Policy, Spec
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import StoreError
-from mailboxd.store import event_log
-from mailboxd.store.store import Store
+from mailboxd.formats.config.settings import Settings
+from mailboxd.host.clock import ManualClock
+from mailboxd.ledger import event_log
+from mailboxd.ledger.store import Store
 
 
 def fill(engine: Engine) -> None:

@@ -14,18 +14,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailboxd.clock import ManualClock
-from mailboxd.config.settings import Settings
 from mailboxd.core.effects import Notify
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.vocabulary import Notice
 from mailboxd.engine.engine import Engine
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.store import journal
-from mailboxd.store.journal import Journal
-from mailboxd.store.opening import open_workspace
-from mailboxd.store.store import Store
-from mailboxd.store.written import Written
+from mailboxd.formats.config.settings import Settings
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.host.clock import ManualClock
+from mailboxd.ledger import journal
+from mailboxd.ledger.journal import Journal
+from mailboxd.ledger.opening import open_workspace
+from mailboxd.ledger.store import Store
+from mailboxd.ledger.written import Written
 
 
 class Stage:

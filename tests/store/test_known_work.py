@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mailboxd.core.events import Event, Kind
-from mailboxd.store.messages import KnownWork
-from mailboxd.store.store import Store
+from mailboxd.ledger.messages import KnownWork
+from mailboxd.ledger.store import Store
 
 _NOW = "2026-11-21T00:00:00.000Z"
 

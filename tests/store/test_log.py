@@ -19,9 +19,9 @@ from mailboxd.core.lifecycle import Trigger, move
 from mailboxd.core.outcomes import Failure
 from mailboxd.core.vocabulary import Phase
 from mailboxd.errors import WorldError
-from mailboxd.store import event_log
-from mailboxd.store.event_log import GENESIS, REPLAYED
-from mailboxd.store.store import Store
+from mailboxd.ledger import event_log
+from mailboxd.ledger.event_log import GENESIS, REPLAYED
+from mailboxd.ledger.store import Store
 from tests.core.desk import Desk, child, plan, with_policy
 from tests.simulation.happenings import step
 from tests.simulation.world import World

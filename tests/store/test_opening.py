@@ -13,10 +13,10 @@ import pytest
 
 from mailboxd.core.events import Event, Kind
 from mailboxd.errors import BusyError, DamagedError, NoRoomError, OutdatedError, StoreError, WorldError
-from mailboxd.store import database, event_log, opening
-from mailboxd.store.database import mark_of, migrations, store_error
-from mailboxd.store.opening import open_workspace
-from mailboxd.store.store import Store
+from mailboxd.ledger import database, event_log, opening
+from mailboxd.ledger.database import mark_of, migrations, store_error
+from mailboxd.ledger.opening import open_workspace
+from mailboxd.ledger.store import Store
 
 NOW = "2026-01-01T00:00:00.000Z"
 

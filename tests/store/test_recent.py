@@ -12,8 +12,8 @@ from mailboxd.core.events import Event, Kind
 from mailboxd.core.json_codec import to_json
 from mailboxd.core.model import Attempt, Policy, Spec, Task
 from mailboxd.core.vocabulary import AttemptStatus, Mode, Phase, Runtime, Waiting
-from mailboxd.store import task_cache
-from mailboxd.store.store import Store
+from mailboxd.ledger import task_cache
+from mailboxd.ledger.store import Store
 
 NOW = "2026-11-21T00:00:00.000Z"
 LATER = "2026-11-21T00:01:00.000Z"

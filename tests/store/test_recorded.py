@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from mailboxd.core.events import Event, Kind
-from mailboxd.store.store import Store
+from mailboxd.ledger.store import Store
 
 NOW = "2026-11-21T00:00:00.000Z"
 

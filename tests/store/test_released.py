@@ -1,7 +1,7 @@
 """Every schema that was ever released is opened, migrated and verified by this program.
 
 A release adds one: `python -m tests.store.freezing VERSION`, and commits `tests/store/schemas/VERSION.sql`. A change
-of the schema after that is a new file in `mailboxd/store/migrations/`, never a change of one that was released.
+of the schema after that is a new file in `mailboxd/ledger/migrations/`, never a change of one that was released.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import pytest
 
 from mailboxd.core.effects import LookUp, Notify, RunTurn
 from mailboxd.core.vocabulary import Notice
-from mailboxd.store import event_log
-from mailboxd.store.database import connect, migrate, migrations
-from mailboxd.store.opening import open_workspace
-from mailboxd.store.reports import Report
-from mailboxd.store.store import Store
-from mailboxd.store.task_queries import Filter, list_tasks
+from mailboxd.ledger import event_log
+from mailboxd.ledger.database import connect, migrate, migrations
+from mailboxd.ledger.opening import open_workspace
+from mailboxd.ledger.reports import Report
+from mailboxd.ledger.store import Store
+from mailboxd.ledger.task_queries import Filter, list_tasks
 from tests.store.freezing import FOLDER, TABLES
 
 NOW = "2027-01-01T00:00:00.000Z"

@@ -13,10 +13,10 @@ import pytest
 
 from mailboxd.core.events import Event, Kind
 from mailboxd.errors import OutdatedError
-from mailboxd.store.event_log import Tip
-from mailboxd.store.integrity import Seal
-from mailboxd.store.opening import open_workspace
-from mailboxd.store.store import Store
+from mailboxd.ledger.event_log import Tip
+from mailboxd.ledger.integrity import Seal
+from mailboxd.ledger.opening import open_workspace
+from mailboxd.ledger.store import Store
 
 NOW = "2026-01-01T00:00:00.000Z"
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.clock import day_of
 from mailboxd.core.events import Event, upcast
 from mailboxd.core.model import Usage
 from mailboxd.core.outcomes import Acknowledged, Question
 from mailboxd.core.spending import Spend, quarter
-from mailboxd.store import event_log
-from mailboxd.store.database import connect, migrate
-from mailboxd.store.spending import turn_spent
+from mailboxd.host.clock import day_of
+from mailboxd.ledger import event_log
+from mailboxd.ledger.database import connect, migrate
+from mailboxd.ledger.spending import turn_spent
 from tests.core.desk import DONE, Desk, child, plan
 
 Rows = list[tuple[object, ...]]
@@ -29,7 +29,7 @@ def rows(db: sqlite3.Connection) -> Rows:
 
 def migrated_again(db: sqlite3.Connection) -> Rows:
     """The rows that the migration makes of the events."""
-    folder = files("mailboxd.store") / "migrations"
+    folder = files("mailboxd.ledger") / "migrations"
     (script,) = [entry.read_text() for entry in folder.iterdir() if entry.name.endswith("_spending.sql")]
     db.executescript(f"DROP TABLE spending; DROP TABLE raised_caps; {script}")
     return rows(db)

@@ -11,11 +11,11 @@ import pytest
 
 from mailboxd.core.inputs import Clarification, OperatorInput, Steer
 from mailboxd.core.vocabulary import FAILED
-from mailboxd.drawing.gantt import Bar
-from mailboxd.drawing.graph import Edge, EdgeKind, Graph, Node
-from mailboxd.drawing.svg import graph_svg
-from mailboxd.store.diagrams import MOST_CHILDREN, MOST_NODES, folded_timeline, task_graph
-from mailboxd.store.reports import opened
+from mailboxd.formats.drawing.gantt import Bar
+from mailboxd.formats.drawing.graph import Edge, EdgeKind, Graph, Node
+from mailboxd.formats.drawing.svg import graph_svg
+from mailboxd.ledger.diagrams import MOST_CHILDREN, MOST_NODES, folded_timeline, task_graph
+from mailboxd.ledger.reports import opened
 from tests.cli.stage import Stage, child, make
 from tests.store.crowd import multiply
 

@@ -11,9 +11,9 @@ import pytest
 
 from mailboxd.core.events import Event, Kind
 from mailboxd.errors import NoRoomError, UnavailableError, WorldError
-from mailboxd.store.backup import back_up, close_as_one_file, prove, replace_database
-from mailboxd.store.database import connect
-from mailboxd.store.store import Store
+from mailboxd.ledger.backup import back_up, close_as_one_file, prove, replace_database
+from mailboxd.ledger.database import connect
+from mailboxd.ledger.store import Store
 
 NOW = "2026-03-01T08:00:00.000Z"
 
@@ -79,7 +79,7 @@ def test_a_refused_link_leaves_the_old_one_with_its_log(tmp_path: Path, monkeypa
         def refuse(*_: object) -> None:
             raise OSError(1, "Operation not permitted")
 
-        monkeypatch.setattr("mailboxd.store.database.BUSY_MS", 0)
+        monkeypatch.setattr("mailboxd.ledger.database.BUSY_MS", 0)
         monkeypatch.setattr("os.link", refuse)
         with pytest.raises(WorldError, match="cannot be replaced: Operation not permitted"):
             replace_database(new, database, "m.db.old")

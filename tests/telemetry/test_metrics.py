@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from mailboxd.telemetry import metrics
-from mailboxd.telemetry.metrics import NAMES, OTHER, Counters
+from mailboxd.surfaces.telemetry import metrics
+from mailboxd.surfaces.telemetry.metrics import NAMES, OTHER, Counters
 from tests.e2e.conftest import Found
 from tests.e2e.support import Agent, Company, eventually, task
 

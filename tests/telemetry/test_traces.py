@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.telemetry.traces import Exporter
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.surfaces.telemetry.traces import Exporter
 from tests.e2e.conftest import Found
 from tests.e2e.support import Agent, eventually, task
 from tests.telemetry.receiver import Received, Receiver

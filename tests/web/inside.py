@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mailboxd.user.state import UserState
-from mailboxd.web.app import WebApp
-from mailboxd.web.page_models import PageModels
-from mailboxd.web.sessions import Sessions
-from mailboxd.web.workspaces import FormActions, WebWorkspaces
+from mailboxd.formats.user.state import UserState
+from mailboxd.surfaces.web.app import WebApp
+from mailboxd.surfaces.web.page_models import PageModels
+from mailboxd.surfaces.web.sessions import Sessions
+from mailboxd.surfaces.web.workspaces import FormActions, WebWorkspaces
 from tests.cli.stage import Stage
 from tests.web.serve import Answer, Browser
 

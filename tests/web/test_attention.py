@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.clock import SystemClock
 from mailboxd.core.model import Policy, Usage
 from mailboxd.core.outcomes import Succeeded, Unknown
+from mailboxd.host.clock import SystemClock
 from tests.cli.stage import Stage, make
 from tests.cli.test_handed_over import comes
 from tests.cli.test_inbox import loses, untold

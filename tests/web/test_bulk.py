@@ -9,8 +9,8 @@ import pytest
 
 from mailboxd.core.model import Policy
 from mailboxd.core.outcomes import Failed, Permanence, Unknown
-from mailboxd.web import bulk
-from mailboxd.web.bulk import MOST
+from mailboxd.surfaces.web import bulk
+from mailboxd.surfaces.web.bulk import MOST
 from tests.cli.stage import NOW, Stage, child, make
 from tests.web.inside import Inside, inside
 

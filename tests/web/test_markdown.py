@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailboxd.web.markdown import MAX_CHARACTERS, markdown
+from mailboxd.surfaces.web.markdown import MAX_CHARACTERS, markdown
 
 ELEMENTS = {
     "p", "h3", "h4", "h5", "h6", "ul", "ol", "li", "blockquote", "pre", "code", "em", "strong", "s", "hr", "br", "div",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mailboxd.errors import Refused
-from mailboxd.user import registry, saved_searches, standstills
+from mailboxd.formats.user import registry, saved_searches, standstills
 from tests.cli.stage import Stage, make
 from tests.web.inside import Inside, inside
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.clock import SystemClock
 from mailboxd.core.model import Policy
 from mailboxd.core.outcomes import Failed
+from mailboxd.host.clock import SystemClock
 from tests.cli.asking import PUBLISH, prepare
 from tests.cli.stage import Stage, child, make
 from tests.web.inside import Inside, inside

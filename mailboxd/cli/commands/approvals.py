@@ -41,7 +41,7 @@ def _complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[C
     """Short ids of pending approvals."""
     from click.shell_completion import CompletionItem
 
-    from mailboxd.store import task_queries
+    from mailboxd.ledger import task_queries
 
     with suppress(MailboxdError), ctx.ensure_object(Session).report() as report:
         found = task_queries.approvals_with_prefix(report, incomplete, MOST_COMPLETIONS)
@@ -60,8 +60,8 @@ def decide(
     WorldError, Abort.
     """
     from mailboxd.core.approvals import ApprovalDecision
-    from mailboxd.intake import decisions, held_orders
-    from mailboxd.mailbox import lock
+    from mailboxd.engine.intake import decisions, held_orders
+    from mailboxd.formats.mailbox import lock
 
     if decision != "approved" and not note.strip():
         raise click.UsageError("--note is empty; give a reason")
@@ -120,8 +120,8 @@ def can_ask() -> bool:
 def _decide_elsewhere(
     session: Session, names: Sequence[str], decision: str, note: str, digest: str, *, sure: bool
 ) -> int | None:
-    from mailboxd.intake.decisions import require_digest
-    from mailboxd.protocol.messages import ApprovalMessage
+    from mailboxd.engine.intake.decisions import require_digest
+    from mailboxd.formats.protocol.messages import ApprovalMessage
 
     place = elsewhere.found(names[0])
     if place is None or len(names) > 1:
@@ -148,7 +148,7 @@ def is_terminal() -> bool:
 
 def _read(session: Session, name: str) -> dict[str, Any]:
     """The approval of this name, here or on another host. Raises UnavailableError, ConfigError, WorldError."""
-    from mailboxd.store import task_queries
+    from mailboxd.ledger import task_queries
 
     if place := elsewhere.found(name):
         return elsewhere.approval(*place)
@@ -239,14 +239,14 @@ def _policy(row: dict[str, Any]) -> str:
 def _declared(action: dict[str, Any]) -> str:
     from mailboxd.core.approvals import Action
     from mailboxd.core.json_codec import from_json
-    from mailboxd.protocol.spec import action_lines
+    from mailboxd.formats.protocol.spec import action_lines
 
     return action_lines((from_json(Action, action),))
 
 
 def _list(session: Session, everything: bool, task: str | None) -> None:
     """List the requests that await a decision, or all."""
-    from mailboxd.store import task_queries
+    from mailboxd.ledger import task_queries
 
     session.tell_invalid_configuration()
 
@@ -375,11 +375,11 @@ def effect_command() -> None:
 @click.argument("approval")
 def run(session: Session, approval: str) -> None:
     """Perform an approved action, once. Used by the daemon; calling it yourself is safe but pointless."""
-    from mailboxd import config
-    from mailboxd.actions.command import import_environment
-    from mailboxd.effects import action_runner
     from mailboxd.engine import open
+    from mailboxd.formats import config
     from mailboxd.host import wakeup
+    from mailboxd.perform import action_runner
+    from mailboxd.perform.actions.command import import_environment
 
     ws = session.workspace()
     settings = config.load(ws.config)

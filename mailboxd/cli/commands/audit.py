@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mailboxd import search
 from mailboxd.cli.bars import bars
 from mailboxd.cli.key_option import key_option
 from mailboxd.cli.session import Session, agent_of, task_argument, verb
@@ -20,13 +19,14 @@ from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import Phase, state_words
 from mailboxd.errors import EXIT_NO, Refused
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.store import audit_queries
-from mailboxd.store.reports import opened
-from mailboxd.store.search import SearchQuery, fts_query
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.ledger import audit_queries
+from mailboxd.ledger import search_index as search
+from mailboxd.ledger.reports import opened
+from mailboxd.ledger.search import SearchQuery, fts_query
 
 if TYPE_CHECKING:
-    from mailboxd.keys import PublicKey
+    from mailboxd.formats.keys import PublicKey
 
 _HEAD = re.compile(r"([0-9]{1,15}):([0-9a-f]{64})", re.ASCII)
 
@@ -56,8 +56,8 @@ def verify_command(session: Session, head: str | None, keys: tuple[PublicKey, ..
     Changes nothing and may run beside a daemon. The record is proven as far as one of the keys has signed it: those
     given with --key, else the agent's own and those that are trusted here as the agent's.
     """
-    from mailboxd.audit import Audit
-    from mailboxd.signed_heads import by_fingerprint, keys_at_hand
+    from mailboxd.ledger.signed_heads import by_fingerprint, keys_at_hand
+    from mailboxd.operate.verification import Audit
 
     noted = noted_head(head)
     ws = session.workspace()
@@ -89,7 +89,7 @@ def head_command(session: Session) -> None:
 
     A truncated or rewritten log no longer matches it: check with `db verify --head`.
     """
-    from mailboxd.store import event_log
+    from mailboxd.ledger import event_log
 
     with session.report() as report:
         tip = event_log.tip(report.db)
@@ -174,8 +174,8 @@ def archive_command(session: Session, task: str, output: Path, whole: bool, even
     All of it is in a folder named after TASK, whose README.txt says what can be proven with it; `mailboxd audit FILE`
     checks that. Of other work it has numbers and hashes of events only. If the agent has a key, it signs the archive.
     """
-    from mailboxd.export import Export, export_task
-    from mailboxd.signed_heads import keys_at_hand, own_key
+    from mailboxd.ledger.signed_heads import keys_at_hand, own_key
+    from mailboxd.operate.export import Export, export_task
 
     ws = session.workspace()
     with session.report() as report, bars() as progress:

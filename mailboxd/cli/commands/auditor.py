@@ -20,7 +20,7 @@ from mailboxd.cli.text import columns
 from mailboxd.errors import EXIT_NO
 
 if TYPE_CHECKING:
-    from mailboxd.auditor.given import GivenKey
+    from mailboxd.operate.auditor.given import GivenKey
 
 
 @verb(
@@ -51,10 +51,10 @@ def audit_command(
     A public key (--key) that signed the journal proves it; without one, or after the last signed head, it is consistent
     at best. A key proves only its own agent, so with archives of several agents each key needs the name of its agent.
     """
-    from mailboxd.auditor import report as reports
-    from mailboxd.auditor.given import GivenKeys, UnnamedKeysError
-    from mailboxd.auditor.perform import audit
-    from mailboxd.mailbox.files import directory, publish, world_errors
+    from mailboxd.formats.mailbox.files import directory, publish, world_errors
+    from mailboxd.operate.auditor import report as reports
+    from mailboxd.operate.auditor.given import GivenKeys, UnnamedKeysError
+    from mailboxd.operate.auditor.perform import audit
 
     if len({path.resolve() for path in archives}) < len(archives):
         raise click.UsageError("an archive is given twice: name each one once")

@@ -15,11 +15,11 @@ from mailboxd.core.spending import NOTHING, Account, Spend, Standing, of_caps, s
 from mailboxd.errors import MailboxdError
 
 if TYPE_CHECKING:
-    from mailboxd.config.model import Config
     from mailboxd.core.events import Event
     from mailboxd.engine.engine import Engine
-    from mailboxd.spending import Book, Caps, Ledger, Row
-    from mailboxd.store.spending import Spending
+    from mailboxd.engine.spending import Book, Caps, Ledger, Row
+    from mailboxd.formats.config.model import Config
+    from mailboxd.ledger.spending import Spending
 
 
 @verb(
@@ -44,7 +44,7 @@ def caps_command(
     ~/.config/mailboxd/host.yaml. A running daemon takes it at once. The caps of a workspace that was made by an earlier
     mailboxd are only told until you change or confirm them.
     """
-    from mailboxd import spending
+    from mailboxd.engine import spending
 
     given: dict[str, float | None] = {"usd": usd, "tokens": tokens, "turns": turns}
     changes = any(value is not None for value in given.values())
@@ -89,8 +89,8 @@ class _Book:
     """The caps and what is spent of them, as the files and the database have it."""
 
     def __init__(self, session: Session, config: Config) -> None:
-        from mailboxd import spending
-        from mailboxd.clock import day_of
+        from mailboxd.engine import spending
+        from mailboxd.host.clock import day_of
         from mailboxd.host.zone import named
 
         self.ws, self.config = session.workspace(), config
@@ -105,7 +105,7 @@ class _Book:
 
     @classmethod
     def of(cls, session: Session) -> _Book:
-        from mailboxd.store.spending import Spending
+        from mailboxd.ledger.spending import Spending
 
         book = cls(session, session.config())
         with session.report() as report:
@@ -118,7 +118,7 @@ class _Book:
 
     def count(self, spent: Spending) -> Standing:
         """What is spent now."""
-        from mailboxd import spending
+        from mailboxd.engine import spending
 
         account = self.ledger.book()
         row = self.row(spent, account)
@@ -128,7 +128,7 @@ class _Book:
 
     def row(self, spent: Spending, account: Book) -> Row:
         """What this workspace has spent, with what its daemon has reserved."""
-        from mailboxd.spending import Row
+        from mailboxd.engine.spending import Row
 
         row = account.rows.get(self.ledger.own) or Row()
         row.day, row.spent = self.day.name, spent.between(self.day.start, self.day.end)
@@ -140,7 +140,7 @@ class _Book:
 
     def write(self, session: Session, *, host: bool, to: Spend | None = None) -> str:
         """Write a cap for good; returns where."""
-        from mailboxd import spending
+        from mailboxd.engine import spending
 
         if host:
             return str(spending.write_host(os.environ, self.of_host.most if to is None else to))
@@ -158,7 +158,7 @@ class _Book:
 
     def recount(self, session: Session) -> None:
         """Tell `status`, `inbox` and other daemons at once, for there may be no daemon here that does."""
-        from mailboxd.store.spending import Spending
+        from mailboxd.ledger.spending import Spending
 
         fresh = _Book(session, session.config())
 
@@ -204,8 +204,8 @@ def _poke(session: Session) -> None:
 
 def _poke_all(session: Session) -> None:
     """Wake the daemons of all workspaces of this user."""
+    from mailboxd.formats.user import registry
     from mailboxd.host import wakeup
-    from mailboxd.user import registry
 
     _poke(session)
     with suppress(MailboxdError):

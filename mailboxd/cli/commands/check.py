@@ -26,9 +26,9 @@ def show(session: Session, file: str) -> None:
     that are there, in a copy of the database: nothing is sent or recorded. - is standard input. Raises MessageError,
     UnavailableError, ConfigError, WorldError.
     """
-    from mailboxd.intake.trial import taken
-    from mailboxd.mailbox.layout import is_temporary
-    from mailboxd.protocol.left_aside import declares_sender, left_aside
+    from mailboxd.engine.intake.trial import taken
+    from mailboxd.formats.mailbox.layout import is_temporary
+    from mailboxd.formats.protocol.left_aside import declares_sender, left_aside
 
     config, ws = session.config(), session.workspace()
     raw = _content(file, config.limits.message_bytes)

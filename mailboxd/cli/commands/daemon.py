@@ -13,7 +13,7 @@ from mailboxd.cli.session import Session, verb
 from mailboxd.errors import EXIT_CONFIG, EXIT_NO, EXIT_UNAVAILABLE
 
 if TYPE_CHECKING:
-    from mailboxd.setup.service import Service, ServiceState
+    from mailboxd.operate.setup.service import Service, ServiceState
 
 
 @verb(
@@ -54,8 +54,9 @@ def run_command(
     """
     import sys
 
-    from mailboxd import config, log
     from mailboxd.daemon import supervise
+    from mailboxd.formats import config
+    from mailboxd.host import log
 
     ws = session.workspace()
     settings = config.load(ws.config)
@@ -138,7 +139,7 @@ def _logs(session: Session, follow: bool, lines: int) -> int:
 
 
 def _service(session: Session) -> Service:
-    from mailboxd.setup.service_managers import service_of
+    from mailboxd.operate.setup.service_managers import service_of
 
     return service_of(session.workspace(), os.environ)
 

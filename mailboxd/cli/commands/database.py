@@ -15,8 +15,8 @@ from mailboxd.cli.session import Session, verb
 from mailboxd.errors import EXIT_LOCKED, EXIT_NO
 
 if TYPE_CHECKING:
-    from mailboxd.keys import PublicKey
-    from mailboxd.stale_database import Account
+    from mailboxd.daemon.stale_database import Account
+    from mailboxd.formats.keys import PublicKey
 
 
 db_command = LazyGroup(
@@ -40,7 +40,7 @@ def backup_command(session: Session, file: Path) -> None:
     replace .mailboxd/mailboxd.db with the copy, delete mailboxd.db-wal and mailboxd.db-shm, and run
     `mailboxd db verify`.
     """
-    from mailboxd.store.backup import back_up
+    from mailboxd.ledger.backup import back_up
 
     with bars() as progress:
         events = back_up(session.workspace().database, file, progress)
@@ -72,11 +72,11 @@ def rebuild_command(session: Session, into: Path | None, replace: bool, keys: tu
     """
     if (into is None) is not replace:
         raise click.UsageError("give --into FILE, or --replace to replace the workspace's database")
-    from mailboxd import config
-    from mailboxd.config.settings import settings
-    from mailboxd.keys import Keyring, Trust
-    from mailboxd.rebuild import rebuild
-    from mailboxd.signed_heads import by_fingerprint, keys_at_hand
+    from mailboxd.formats import config
+    from mailboxd.formats.config.settings import settings
+    from mailboxd.formats.keys import Keyring, Trust
+    from mailboxd.ledger.signed_heads import by_fingerprint, keys_at_hand
+    from mailboxd.operate.rebuild import rebuild
 
     ws = session.workspace()
     loaded = config.load(ws.config)
@@ -118,11 +118,12 @@ def accept_older_command(session: Session) -> None:
     unanswered work becomes a task that waits too. Nothing is run or sent. `mailboxd db rebuild --replace` is the
     alternative: it recovers everything from the journal.
     """
-    from mailboxd import config, stale_database
+    from mailboxd.daemon import stale_database
     from mailboxd.engine import open
-    from mailboxd.intake.interpret import Intake
-    from mailboxd.keys import Keyring, Trust
-    from mailboxd.mailbox import lock
+    from mailboxd.engine.intake.interpret import Intake
+    from mailboxd.formats import config
+    from mailboxd.formats.keys import Keyring, Trust
+    from mailboxd.formats.mailbox import lock
 
     ws = session.workspace()
     loaded = config.load(ws.config)

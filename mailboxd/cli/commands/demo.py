@@ -17,7 +17,7 @@ from mailboxd.cli.text import fit, room
 from mailboxd.errors import EXIT_UNAVAILABLE, ConfigError
 
 if TYPE_CHECKING:
-    from mailboxd.demo import Company
+    from mailboxd.operate.demo import Company
 
 _DIRECTORY = Path("mailboxd-demo")
 
@@ -43,8 +43,8 @@ def demo_command(
     keeps for a user is kept there, too. On a terminal the page stays open, with a request to decide, until Ctrl-C,
     which stops the daemons.
     """
-    from mailboxd.agents.scripted.dialects import names
-    from mailboxd.demo import Company
+    from mailboxd.operate.demo import Company
+    from mailboxd.perform.agents.scripted.dialects import names
 
     if dialect and dialect not in names():
         raise click.UsageError(f"--dialect: {dialect!r} is none of {', '.join(names())}")
@@ -73,7 +73,7 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 
 def _story(session: Session, company: Company, dialect: str, seed: int, *, killing: bool) -> tuple[Path, int]:
-    from mailboxd import demo
+    from mailboxd.operate import demo
 
     company.make(dialect, seed)
     _say(session, "four agents, four workspaces, one daemon each")
@@ -122,7 +122,7 @@ def _look_around(session: Session, company: Company) -> None:
 
 def _tell_how(session: Session, company: Company) -> None:
     """How commands in the demo's directory see what its daemons and its page see."""
-    from mailboxd import demo
+    from mailboxd.operate import demo
 
     session.tell(f"$ cd {shlex.quote(str(company.root))}")
     session.tell("$ " + "export " + " ".join(f'{name}="$PWD/{company.state.name}"' for name in demo.OWN))
@@ -131,10 +131,10 @@ def _tell_how(session: Session, company: Company) -> None:
 
 def _open_page(session: Session, company: Company) -> None:
     """Serve the page on the company's workspaces until Ctrl-C, with one request that waits for a decision."""
-    from mailboxd import demo
     from mailboxd.cli.commands.web import open_page
     from mailboxd.host import pip_extras
-    from mailboxd.web.workspaces import WebWorkspace
+    from mailboxd.operate import demo
+    from mailboxd.surfaces.web.workspaces import WebWorkspace
 
     try:
         pip_extras.require("web")

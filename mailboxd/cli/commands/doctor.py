@@ -22,8 +22,8 @@ from mailboxd.errors import EXIT_CONFIG, EXIT_NO, EXIT_OK
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from mailboxd.doctor.facts import CheckResult, Facts
-    from mailboxd.doctor.target import Target
+    from mailboxd.operate.doctor.facts import CheckResult, Facts
+    from mailboxd.operate.doctor.target import Target
 
     Results = list[tuple[str, CheckResult]]
 
@@ -66,7 +66,7 @@ def doctor_command(session: Session, name: str | None, quick: bool, canary: bool
     --canary also runs one harmless turn of the agent and, with the plugin, sends a message to the agent's own mailbox,
     which is archived without effect.
     """
-    from mailboxd.doctor.target import find_workspace, target_at
+    from mailboxd.operate.doctor.target import find_workspace, target_at
 
     if (name or names) and (quick or canary or strict or (name and names)):
         raise click.UsageError("NAME and --names explain, and diagnose nothing: leave the other options out")
@@ -91,7 +91,7 @@ def examine(session: Session, target: Target, *, canary: bool, local: bool = Fal
 
 
 def _examine(session: Session, target: Target, *, canary: bool, local: bool) -> Results:
-    from mailboxd.doctor import diagnose
+    from mailboxd.operate.doctor import diagnose
 
     facts = diagnose.collect(target, os.environ, session.clock, checking, local=local)
     checking("")
@@ -112,8 +112,8 @@ def _pasted(session: Session, result: CheckResult) -> CheckResult:
 
 
 def _canary(session: Session, target: Target, facts: Facts, results: Results) -> Iterable[CheckResult]:
-    from mailboxd.doctor.agent import run_canary
-    from mailboxd.doctor.facts import error, note
+    from mailboxd.operate.doctor.agent import run_canary
+    from mailboxd.operate.doctor.facts import error, note
 
     if target.ws is None or not target.settings.agent:
         return [error("canary-turn", "no workspace, so no agent to run", "mailboxd -w DIRECTORY doctor")]

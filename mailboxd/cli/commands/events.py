@@ -17,7 +17,7 @@ from mailboxd.core.sanitize import beyond_first_line, first_line, for_terminal
 from mailboxd.errors import EXIT_NO
 
 if TYPE_CHECKING:
-    from mailboxd.store.reports import Report, Row
+    from mailboxd.ledger.reports import Report, Row
 
 
 _MOST = 500
@@ -119,8 +119,8 @@ def watch_command(session: Session) -> None:
     j, k move, Enter opens, a answers or approves, r retries, c cancels, / filters, s searches, q quits.
     """
     from mailboxd.cli.board import Board
-    from mailboxd.web.page_models import PageModels
-    from mailboxd.web.workspaces import FormActions, WebWorkspace, WebWorkspaces
+    from mailboxd.surfaces.web.page_models import PageModels
+    from mailboxd.surfaces.web.workspaces import FormActions, WebWorkspace, WebWorkspaces
 
     if session.as_json or not (sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"):
         raise click.UsageError("watch needs a terminal; `mailboxd log --follow` prints events, also as JSON")

@@ -40,8 +40,8 @@ def metrics_command(session: Session, serve: bool, until_eof: bool) -> None:
     if serve:
         _serve(session, until_eof=until_eof)
         return
-    from mailboxd.telemetry import metrics
-    from mailboxd.telemetry.metrics import Counters
+    from mailboxd.surfaces.telemetry import metrics
+    from mailboxd.surfaces.telemetry.metrics import Counters
 
     ws = session.workspace()
     text = metrics.text(ws, agent_of(ws) or "", Counters(), session.clock)
@@ -49,8 +49,9 @@ def metrics_command(session: Session, serve: bool, until_eof: bool) -> None:
 
 
 def _serve(session: Session, *, until_eof: bool) -> None:
-    from mailboxd import config, log
-    from mailboxd.telemetry import server
+    from mailboxd.formats import config
+    from mailboxd.host import log
+    from mailboxd.surfaces.telemetry import server
 
     ws = session.workspace()
     settings = config.load(ws.config)

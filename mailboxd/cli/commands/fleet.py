@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mailboxd import attention, health
-from mailboxd.attention import Need
 from mailboxd.cli.session import Session, agent_of, verb
 from mailboxd.cli.text import MOST_ENTRIES, counted, fit, folded_list, lasted, pad, room, width
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import in_states
 from mailboxd.errors import EXIT_NO, MailboxdError
-from mailboxd.health import Grade
-from mailboxd.mailbox import lock
-from mailboxd.mailbox.layout import Workspace
+from mailboxd.formats import health
+from mailboxd.formats.health import Grade
+from mailboxd.formats.mailbox import lock
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.ledger import attention
+from mailboxd.ledger.attention import Need
 
 if TYPE_CHECKING:
-    from mailboxd.clock import Clock
+    from mailboxd.host.clock import Clock
 
 
 @verb(
@@ -53,7 +54,7 @@ def fleet_command(session: Session, workspaces: Sequence[Path], everything: bool
 
 def _rows(session: Session, named: Sequence[Path]) -> list[Row]:
     """The workspaces that are named, or all of this user and the other hosts."""
-    from mailboxd.user import registry
+    from mailboxd.formats.user import registry
 
     if not named and session.path is not None:
         named = [session.path]
@@ -98,9 +99,9 @@ def row_of(root: Path, clock: Clock) -> Row:
 
 
 def _current_state(ws: Workspace, clock: Clock) -> Row:
-    from mailboxd import seen_items
-    from mailboxd.store.reports import opened, workspace_summary
-    from mailboxd.user import standstills
+    from mailboxd.formats.user import standstills
+    from mailboxd.ledger import seen_items
+    from mailboxd.ledger.reports import opened, workspace_summary
 
     pid = lock.holder(ws)
     now = clock.now()

@@ -16,8 +16,8 @@ from mailboxd.errors import EXIT_NO, EXIT_TRY_AGAIN, MailboxdError, UnavailableE
 from mailboxd.host import pip_extras
 
 if TYPE_CHECKING:
-    from mailboxd.agents.gateway.client import DeviceStatus
-    from mailboxd.config import Config
+    from mailboxd.formats.config import Config
+    from mailboxd.perform.agents.gateway.client import DeviceStatus
 
 _LARGEST_SECRET = 4_096
 _SECRETS = ("OPENCLAW_GATEWAY_TOKEN", "OPENCLAW_GATEWAY_PASSWORD")
@@ -49,8 +49,8 @@ def _pair(session: Session, url: str | None, token_file: str | None, questions: 
     Needs the gateway's own token once, and does not keep it: from --token-file, OPENCLAW_GATEWAY_TOKEN or a prompt. A
     local gateway approves the device automatically unless configured otherwise.
     """
-    from mailboxd.agents.gateway.client import ApprovalPending, configured, pair
-    from mailboxd.agents.gateway.transport import QUESTIONS
+    from mailboxd.perform.agents.gateway.client import ApprovalPending, configured, pair
+    from mailboxd.perform.agents.gateway.transport import QUESTIONS
 
     path, config = _pairing_file(session), session.config()
     url = url or configured(*session.openclaw())[0]
@@ -80,8 +80,8 @@ def _pair(session: Session, url: str | None, token_file: str | None, questions: 
 )
 def _status(session: Session) -> int | None:
     """Connect as a turn would, and report whether this device may run turns."""
-    from mailboxd.agents.gateway import pairing
-    from mailboxd.agents.gateway.client import device_status
+    from mailboxd.perform.agents.gateway import pairing
+    from mailboxd.perform.agents.gateway.client import device_status
 
     path, config = _pairing_file(session), session.config()
     paired = pairing.read(path)
@@ -101,8 +101,8 @@ def _status(session: Session) -> int | None:
 @gateway_command.verb("unpair", "connect gateway unpair", operator=True)
 def _unpair(session: Session) -> None:
     """Remove the device from OpenClaw (`openclaw devices remove`), then delete its key and token here."""
-    from mailboxd.agents.gateway import pairing
-    from mailboxd.agents.gateway.client import unpair
+    from mailboxd.perform.agents.gateway import pairing
+    from mailboxd.perform.agents.gateway.client import unpair
 
     path = _pairing_file(session)
     paired = pairing.read(path)
@@ -114,7 +114,7 @@ def _unpair(session: Session) -> None:
 
 
 def _pairing_file(session: Session) -> Path:
-    from mailboxd.agents.gateway.transport import pairing_file
+    from mailboxd.perform.agents.gateway.transport import pairing_file
 
     return pairing_file(session.workspace().root, os.environ)
 

@@ -76,9 +76,9 @@ def _init(
     Writes the server's configuration: a certificate, each host's permissions, and every message on disk before it is
     acknowledged.
     """
+    from mailboxd.formats.keys import PrivateKey
     from mailboxd.hub.files import server
     from mailboxd.hub.files.settings import HubSettings
-    from mailboxd.keys import PrivateKey
 
     membership = _membership()
     places = [one.rpartition(":") if one.rpartition(":")[2].isdecimal() else (one, ":", str(_PORT)) for one in address]
@@ -127,10 +127,10 @@ def _invite(session: Session, host: str, pools: tuple[str, ...], hours: int) -> 
     """
     from mailboxd.core.times import plus
     from mailboxd.errors import Refused
+    from mailboxd.formats.keys import PrivateKey
     from mailboxd.hub.files import server
     from mailboxd.hub.wire.members import Invitation, Invited
     from mailboxd.hub.wire.names import is_host
-    from mailboxd.keys import PrivateKey
 
     membership = _membership()
     settings = membership.settings()
@@ -235,9 +235,9 @@ def _revoke(session: Session, host: str, export: Path | None) -> None:
     What the server has from it and for it is named and removed; --export keeps it as the server has it, sealed for its
     receivers. Mail for it fails at its senders.
     """
+    from mailboxd.formats.mailbox.files import world_errors
     from mailboxd.hub.client.report import revoked
     from mailboxd.hub.files import server
-    from mailboxd.mailbox.files import world_errors
 
     membership = _membership()
     settings = membership.settings()
@@ -278,7 +278,7 @@ def _leave(session: Session) -> None:
     Its hub process ends by itself within seconds. The founder still lists the host until `mailboxd hub revoke` there;
     to come back, it needs a new token.
     """
-    from mailboxd.setup.hub_service import HubServices
+    from mailboxd.operate.setup.hub_service import HubServices
 
     membership = _membership()
     membership.settings()
@@ -310,7 +310,7 @@ def _run(session: Session, log_format: str | None, verbose: bool, take_over: boo
     import asyncio
     import logging
 
-    from mailboxd import log
+    from mailboxd.host import log
 
     membership = _membership()
     if take_over:
@@ -330,7 +330,7 @@ def _run(session: Session, log_format: str | None, verbose: bool, take_over: boo
 
 def _installed(wanted: bool, server: Path | None = None) -> list[str]:
     """Install the services, if that is wanted; which were started."""
-    from mailboxd.setup.hub_service import HubServices
+    from mailboxd.operate.setup.hub_service import HubServices
 
     return [f"started {path.name}" for path in HubServices(os.environ, server).install()] if wanted else []
 

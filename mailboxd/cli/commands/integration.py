@@ -13,8 +13,8 @@ from mailboxd.cli.session import Session
 from mailboxd.errors import UnavailableError
 
 if TYPE_CHECKING:
-    from mailboxd.agents.openclaw import OpenClaw
-    from mailboxd.integration import PluginState, Step
+    from mailboxd.operate.integration import PluginState, Step
+    from mailboxd.perform.agents.openclaw import OpenClaw
 
 connect_command = LazyGroup(
     "connect",
@@ -44,7 +44,7 @@ def _plugin_install(session: Session) -> None:
     Safe to run again. A running gateway loads it without a restart; an OpenClaw without `plugins reload` is asked to
     restart the gateway once it is idle.
     """
-    from mailboxd.integration import install_plugin, plugin_state, reload_plugin
+    from mailboxd.operate.integration import install_plugin, plugin_state, reload_plugin
 
     openclaw, environment = _openclaw(session)
     steps, state = install_plugin(openclaw, environment, plugin_state(openclaw, environment))
@@ -60,7 +60,7 @@ def _plugin_uninstall(session: Session) -> None:
 
     OpenClaw keeps `plugins.entries.mailboxd.enabled: false` as a record of the removal.
     """
-    from mailboxd.integration import NOT_INSTALLED, plugin_state, plugin_uninstall_steps, run_steps
+    from mailboxd.operate.integration import NOT_INSTALLED, plugin_state, plugin_uninstall_steps, run_steps
 
     openclaw, environment = _openclaw(session)
     state = plugin_state(openclaw, environment)
@@ -76,7 +76,7 @@ def _plugin_uninstall(session: Session) -> None:
 
 
 def _report(session: Session, state: PluginState, steps: list[Step], *then: str) -> None:
-    from mailboxd.integration import steps_json
+    from mailboxd.operate.integration import steps_json
 
     lines = [*map(str, steps), *then] if steps else ["nothing to do"]
     session.answer({"steps": steps_json(steps), "state": asdict(state)}, "\n".join(lines))
@@ -84,7 +84,7 @@ def _report(session: Session, state: PluginState, steps: list[Step], *then: str)
 
 def _openclaw(session: Session) -> tuple[OpenClaw, dict[str, str]]:
     """The OpenClaw of the workspace's configuration, or the default one without a workspace."""
-    from mailboxd.agents.openclaw import OpenClaw, child_environment
+    from mailboxd.perform.agents.openclaw import OpenClaw, child_environment
 
     try:
         session.workspace()
@@ -110,7 +110,7 @@ def skill_command() -> None:
 @_force
 def _skill_install(session: Session, force: bool) -> None:
     """Write missing or outdated skill files. OpenClaw loads them in the agent's next session."""
-    from mailboxd.integration import install_skill, skill_state
+    from mailboxd.operate.integration import install_skill, skill_state
 
     ws = session.workspace()
     written, path = install_skill(ws, force=force), skill_state(ws.root).path
@@ -122,7 +122,7 @@ def _skill_install(session: Session, force: bool) -> None:
 @_force
 def _skill_uninstall(session: Session, force: bool) -> None:
     """Remove the skill's files. Files that you changed or added are kept."""
-    from mailboxd.integration import uninstall_skill
+    from mailboxd.operate.integration import uninstall_skill
 
     removed, kept = uninstall_skill(session.workspace(), force=force)
     lines = [f"removed {', '.join(removed)}" if removed else "nothing to do"]

@@ -14,11 +14,11 @@ from mailboxd.cli.session import Id, Session
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.vocabulary import OPERATORS, same_agent
 from mailboxd.errors import EXIT_NO, UnavailableError
+from mailboxd.formats.keys import UNSIGNED, YES, Keyring, PrivateKey, PublicKey, Trust, signed
+from mailboxd.formats.mailbox.files import directory, replace, world_errors
+from mailboxd.formats.protocol.front_matter import MAX_FILE
+from mailboxd.formats.protocol.messages import parse_message
 from mailboxd.host import pip_extras
-from mailboxd.keys import UNSIGNED, YES, Keyring, PrivateKey, PublicKey, Trust, signed
-from mailboxd.mailbox.files import directory, replace, world_errors
-from mailboxd.protocol.front_matter import MAX_FILE
-from mailboxd.protocol.messages import parse_message
 
 _NOWHERE = Path("/")
 

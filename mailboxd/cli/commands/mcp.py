@@ -7,12 +7,12 @@ import sys
 
 import click
 
-from mailboxd import log
 from mailboxd.cli.groups import Group
 from mailboxd.cli.session import Session
 from mailboxd.errors import ConfigError
-from mailboxd.mcp import registration, tokens
-from mailboxd.mcp.registration import Change, OpenClawConfig, without_tokens
+from mailboxd.host import log
+from mailboxd.surfaces.mcp import registration, tokens
+from mailboxd.surfaces.mcp.registration import Change, OpenClawConfig, without_tokens
 
 _dry = click.option("--dry-run", is_flag=True, help="Show what would change and change nothing.")
 
@@ -52,7 +52,7 @@ def serve(
 
     from mailboxd.engine import open
     from mailboxd.host.listening import listen
-    from mailboxd.mcp import server
+    from mailboxd.surfaces.mcp import server
 
     ws = session.workspace()
     settings = session.config()

@@ -13,7 +13,7 @@ from mailboxd.cli.operator_shell import OPERATOR
 from mailboxd.cli.session import Header, Session, Text, more_tasks, task_argument, verb
 from mailboxd.cli.text import say
 from mailboxd.core.operator_orders import BY_NAME, Field, FieldKind
-from mailboxd.mailbox import lock
+from mailboxd.formats.mailbox import lock
 
 if TYPE_CHECKING:
     from mailboxd.core.events import Event
@@ -60,7 +60,7 @@ NOW = click.option("--now", is_flag=True, help="At once: it cannot be undone. Sc
 
 def _ending(order: str, session: Session, task: str, now: bool, values: Mapping[str, Any]) -> None:
     """Give an order that ends a task: where a daemon runs it is held for some seconds, unless it is to be `now`."""
-    from mailboxd.intake import held_orders
+    from mailboxd.engine.intake import held_orders
 
     later = not now and lock.holder(session.workspace()) is not None
     ordered = held_orders.hold if later else held_orders.give_now
@@ -74,7 +74,7 @@ def _ending(order: str, session: Session, task: str, now: bool, values: Mapping[
 def _ending_all(order: str, session: Session, names: Sequence[str], now: bool, values: Mapping[str, Any]) -> None:
     """As `_ending`, for several tasks, or all that wait for one reason: for all of them, or none."""
     from mailboxd.engine import operator_commands
-    from mailboxd.intake import held_orders
+    from mailboxd.engine.intake import held_orders
 
     later = not now and lock.holder(session.workspace()) is not None
     ordered = held_orders.hold if later else held_orders.give_now
@@ -115,7 +115,7 @@ def cancel_command(session: Session, task: str, more: tuple[str, ...], now: bool
         _ending_all("cancel", session, [task, *more], now, values)
         return None
     if place := elsewhere.found(task):
-        from mailboxd.protocol.messages import CancelMessage
+        from mailboxd.formats.protocol.messages import CancelMessage
 
         return elsewhere.decide(session, place[0], CancelMessage, place[1], preamble=values["reason"] or "")
     from mailboxd.engine.operator_commands import CAUSE
@@ -124,7 +124,7 @@ def cancel_command(session: Session, task: str, more: tuple[str, ...], now: bool
         _ending_all("cancel", session, [task], now, values)
         return None
     if repeating.is_repeated(session, task):
-        from mailboxd.intake import repetitions
+        from mailboxd.engine.intake import repetitions
 
         repeating.order(
             session, task, lambda engine, one, user: repetitions.end(engine, one, values["reason"] or "", user)
@@ -147,7 +147,7 @@ def undo_command(session: Session, task: str | None, more: tuple[str, ...], acti
     approval as every action does.
     """
     from mailboxd.engine import operator_commands
-    from mailboxd.intake import held_orders
+    from mailboxd.engine.intake import held_orders
 
     if (task is None) is (action is None):
         raise click.UsageError("give a task, or an action with --action")
@@ -212,8 +212,8 @@ def retry_command(session: Session, task: str, more: tuple[str, ...], instructio
         return operator_commands.give(engine, found, order, given, user)
 
     if not more and repeating.is_repeated(session, task):
-        from mailboxd.intake import repetitions
-        from mailboxd.intake.interpret import Intake
+        from mailboxd.engine.intake import repetitions
+        from mailboxd.engine.intake.interpret import Intake
 
         repeating.order(session, task, lambda engine, one, user: repetitions.run_now(Intake(engine), engine, one, user))
         return
@@ -257,7 +257,7 @@ def pause_command(session: Session, task: str | None, everything: bool, **values
 
         return standstill.say(session, values["note"], over=False)
     if repeating.is_repeated(session, task or ""):
-        from mailboxd.intake import repetitions
+        from mailboxd.engine.intake import repetitions
 
         repeating.order(
             session, task or "", lambda engine, one, user: repetitions.pause(engine, one, values["note"] or "", user)
@@ -329,7 +329,7 @@ def resume_command(
     if agent is not None:
         carry_out_any(session, lambda engine, user: engine.close_breaker(agent, user), {})
     elif task is not None and repeating.is_repeated(session, task):
-        from mailboxd.intake import repetitions
+        from mailboxd.engine.intake import repetitions
 
         repeating.order(
             session, task, lambda engine, one, user: repetitions.resume(engine, one, values["note"] or "", user)
@@ -361,7 +361,7 @@ def answer_command(session: Session, task: str, text: tuple[str, ...], file: str
     from mailboxd.engine import operator_commands
 
     if place := elsewhere.found(task):
-        from mailboxd.protocol.messages import AnswerMessage
+        from mailboxd.formats.protocol.messages import AnswerMessage
 
         words = _text_or_file(text, file, "answer")
         return elsewhere.decide(session, place[0], AnswerMessage, place[1], preamble=words)
@@ -405,7 +405,7 @@ def edit_command(session: Session, task: str, text: tuple[str, ...], file: str |
     Without a text, $VISUAL or $EDITOR opens with the spec; once an attempt has started, for instructions.
     """
     from mailboxd.core.inputs import Steer
-    from mailboxd.protocol.spec import taken_apart
+    from mailboxd.formats.protocol.spec import taken_apart
 
     if not (text or file):
         _edit(session, task)
@@ -421,8 +421,8 @@ def _edit(session: Session, task: str) -> None:
     """Edit the spec in an editor, or write instructions; nothing happens if the text is unchanged."""
     from mailboxd.core.inputs import Steer
     from mailboxd.core.lifecycle import BEFORE_EXECUTION
-    from mailboxd.protocol.spec import render_spec
-    from mailboxd.store.task_queries import spec_of
+    from mailboxd.formats.protocol.spec import render_spec
+    from mailboxd.ledger.task_queries import spec_of
 
     with session.report() as report:
         found, spec = spec_of(report, report.find(task))
@@ -445,7 +445,7 @@ def _write(session: Session, task: str, text: str, base: Spec | None = None) -> 
     """Record the text as the operator's; `base` is the spec that was edited."""
     from mailboxd.core.inputs import SpecWritten
     from mailboxd.errors import MessageError, Refused
-    from mailboxd.protocol.spec import rewritten
+    from mailboxd.formats.protocol.spec import rewritten
 
     def act(engine: Engine, found: Task, user: str) -> Sequence[Event]:
         if base is not None and found.spec != base:

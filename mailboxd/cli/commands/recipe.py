@@ -25,12 +25,12 @@ from mailboxd.errors import (
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from mailboxd.mailbox.layout import Workspace
-    from mailboxd.protocol.recipe import Recipe, Recipes
+    from mailboxd.formats.mailbox.layout import Workspace
+    from mailboxd.formats.protocol.recipe import Recipe, Recipes
 
 
 def _recipes(ws: Workspace | None) -> Recipes:
-    from mailboxd.protocol.recipe import Recipes
+    from mailboxd.formats.protocol.recipe import Recipes
 
     return Recipes(None if ws is None else ws.templates / "recipes")
 

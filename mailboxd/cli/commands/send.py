@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mailboxd import attention
-from mailboxd.attention import OF_TASKS, Item, Need
 from mailboxd.cli.groups import Group
 from mailboxd.cli.operator_actions import edited, read_text
 from mailboxd.cli.operator_shell import require_operator
@@ -45,14 +43,16 @@ from mailboxd.errors import (
     Refused,
     UnavailableError,
 )
+from mailboxd.formats.mailbox import lock
+from mailboxd.formats.mailbox.layout import Workspace
 from mailboxd.host.system import system
-from mailboxd.mailbox import lock
-from mailboxd.mailbox.layout import Workspace
+from mailboxd.ledger import attention
+from mailboxd.ledger.attention import OF_TASKS, Item, Need
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from mailboxd.store.reports import Report
+    from mailboxd.ledger.reports import Report
 
 
 # The receiver
@@ -96,7 +96,7 @@ def _is_elsewhere(to: str) -> bool:
 
 def _agents() -> list[tuple[str, Workspace]]:
     """The agents with an existing workspace, each with its workspace."""
-    from mailboxd.user import registry
+    from mailboxd.formats.user import registry
 
     found = []
     for ws in registry.workspaces(os.environ):
@@ -133,8 +133,8 @@ def _require_sensible(session: Session, ws: Workspace, said: dict[str, Any], tas
         raise Refused("task-exists", problem, f"`{program} run` reads it; or choose another --task-id.")
     if not ws.database.exists():
         return
-    from mailboxd.store.reports import opened
-    from mailboxd.store.task_queries import sent_before
+    from mailboxd.ledger.reports import opened
+    from mailboxd.ledger.task_queries import sent_before
 
     with opened(ws.database) as report:
         known, found = report.agents(), sent_before(report, said["sender"], task_id)
@@ -167,7 +167,7 @@ def _wait(session: Session, ws: Workspace, sent: dict[str, Any], limit: float | 
     Prints progress on standard error; with --json the task as in `show`, or what was sent if no daemon has read it.
     Raises MessageError if the message was rejected, Refused if the task existed.
     """
-    from mailboxd.store.reports import opened
+    from mailboxd.ledger.reports import opened
 
     session.tell(f"sent {sent['file']}", err=True)
     deadline = None if limit is None else session.clock.monotonic() + limit
@@ -215,7 +215,7 @@ def _look(
     session: Session, ws: Workspace, report: Report, task_id: str, seen: int
 ) -> tuple[dict[str, Any], list[Item]]:
     """The task as in `show`, and what in its tree waits for a person; prints what was recorded after event `seen`."""
-    from mailboxd.store.task_queries import details
+    from mailboxd.ledger.task_queries import details
 
     for event in report.events(task_id, tree=True, after=seen, brief=True):
         if event["kind"] in _PRINTED_KINDS:
@@ -237,7 +237,7 @@ def _accepted(session: Session, ws: Workspace, report: Report, message_id: str) 
             reason.get("rule", "unreadable"), reason.get("problem", "it was rejected"), reason.get("hint", "")
         )
     if judged["verdict"] != "accepted":
-        from mailboxd.store.task_queries import details
+        from mailboxd.ledger.task_queries import details
 
         found = details(report, judged["task"], children=False)
         raise Refused("task-exists", *_what_became_of(found, session.clock.now(), session.program(ws)))
@@ -399,8 +399,8 @@ def _require_repeatable(said: dict[str, Any]) -> None:
 
 def _first(session: Session, ws: Workspace, said: dict[str, Any], times: dict[str, str]) -> str:
     """When work that repeats is done first, which is said."""
+    from mailboxd.formats.protocol.repeats import RuleTimes, first_after, read_repeat
     from mailboxd.host import zone
-    from mailboxd.protocol.repeats import RuleTimes, first_after, read_repeat
 
     calendar, rule = calendar_of(ws, session.clock.now()), read_repeat(said["repeat"])
     place = zone.named(rule.zone) if rule.zone else calendar.zone or zone.named("")
@@ -429,10 +429,10 @@ _TIMES = {"deadline": "its deadline is", "not_before": "it begins"}
 
 def _require_allowed(ws: Workspace, said: dict[str, Any]) -> None:
     """Raises UsageError for a harness, model or address that the receiver's configuration does not allow."""
-    from mailboxd import config
-    from mailboxd.config.settings import settings
     from mailboxd.core.model import Policy
     from mailboxd.core.specs import refused_address, refused_model, unknown_harness
+    from mailboxd.formats import config
+    from mailboxd.formats.config.settings import settings
 
     allowed, harness = settings(config.load(ws.config)), said["harness"]
     policy = Policy(model=said["model"] or "", runtime=Runtime.ACP if harness else Runtime.OPENCLAW)
@@ -461,7 +461,7 @@ def _draft(ws: Workspace, said: dict[str, Any], now: str) -> Draft:
         raise click.UsageError("give INSTRUCTIONS, --file or --title")
     dag = ""
     if said["plan"] is not None:
-        from mailboxd.protocol.plan import parse_dag
+        from mailboxd.formats.protocol.plan import parse_dag
 
         plan = parse_dag(read_text(said["plan"], _MOST_PLAN), path=said["plan"], calendar=calendar_of(ws, now))
         dag = admitted(plan, ws)
@@ -470,7 +470,7 @@ def _draft(ws: Workspace, said: dict[str, Any], now: str) -> Draft:
 
 
 def _ids(session: Session, title: str, task_id: str | None) -> tuple[str, str]:
-    from mailboxd.ids import Ids, readable
+    from mailboxd.host.ids import Ids, readable
 
     message_id = Ids().new("msg", session.clock.now())
     return message_id, task_id or readable(message_id[-6:].lower(), title)
@@ -526,8 +526,8 @@ def dispatch(session: Session, output: str | None, **said: Any) -> None:
 @_OUTPUT
 def reply(session: Session, output: str | None, **said: Any) -> None:
     """Write a message that reports the outcome of work."""
-    from mailboxd.protocol.markdown import Section
-    from mailboxd.protocol.messages import ReplyMessage, render_message
+    from mailboxd.formats.protocol.markdown import Section
+    from mailboxd.formats.protocol.messages import ReplyMessage, render_message
 
     done = said["status"] == "done"
     if done is not bool(said["results"]) or done is bool(said["error"] or said["partial"]):
@@ -567,8 +567,8 @@ def reply(session: Session, output: str | None, **said: Any) -> None:
 def task(session: Session, output: str | None, **said: Any) -> None:
     """Write a task.md, which starts a task when it appears under tasks/."""
     from mailboxd.core.vocabulary import Mode
-    from mailboxd.protocol.prompts import Templates
-    from mailboxd.protocol.taskmd import STATUSES, TaskFile, render_task_file
+    from mailboxd.formats.protocol.prompts import Templates
+    from mailboxd.formats.protocol.taskmd import STATUSES, TaskFile, render_task_file
 
     mode = Mode(said["mode"])
     status = said["status"] or STATUSES[mode][0]
@@ -597,7 +597,7 @@ def _write(session: Session, output: str | None, raw: bytes) -> None:
     if output is None:
         session.write(raw.decode())
         return
-    from mailboxd.mailbox.files import directory, publish, world_errors
+    from mailboxd.formats.mailbox.files import directory, publish, world_errors
 
     path = Path(output)
     with world_errors(f"write {output}"), directory(path.parent) as fd:

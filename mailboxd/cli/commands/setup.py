@@ -19,8 +19,8 @@ from mailboxd.core.vocabulary import NO_SUCH_AGENT
 from mailboxd.errors import EXIT_LOCKED, EXIT_NO, EXIT_OK, EXIT_UNAVAILABLE, UnavailableError
 
 if TYPE_CHECKING:
-    from mailboxd.mailbox.layout import Workspace
-    from mailboxd.setup.plan import Installation, Part, Plan, Result, SetupRecord
+    from mailboxd.formats.mailbox.layout import Workspace
+    from mailboxd.operate.setup.plan import Installation, Part, Plan, Result, SetupRecord
 
 
 _SKIPPABLE = ("plugin", "skill", "tools", "gateway", "questions", "service")
@@ -62,8 +62,8 @@ def setup_command(
     Shows the plan and asks before it changes anything. Safe to run again: completed steps are skipped. Ends with
     `mailboxd doctor` and one real turn of each agent (--no-canary skips the turn). --undo reverts only what setup did.
     """
-    from mailboxd.setup import plan as planning
-    from mailboxd.setup.plan import SetupRecord
+    from mailboxd.operate.setup import plan as planning
+    from mailboxd.operate.setup.plan import SetupRecord
 
     installation, version = planning.find_installation(os.environ, session.clock)
     installation = replace(installation, secret=_secret(session))
@@ -97,8 +97,9 @@ class DayCaps:
 
     @classmethod
     def of(cls, plan: Plan, usd: float | None, host_usd: float | None) -> DayCaps:
-        from mailboxd import config, spending
-        from mailboxd.mailbox.layout import Workspace
+        from mailboxd.engine import spending
+        from mailboxd.formats import config
+        from mailboxd.formats.mailbox.layout import Workspace
 
         found = [Workspace(root) for root in plan.homes.values()]
         open_ = [ws for ws in found if not ws.config.is_file() or not spending.of_agent(config.load(ws.config)).holds]
@@ -131,8 +132,9 @@ class DayCaps:
 
     def write(self, session: Session) -> list[str]:
         """Write them; returns where."""
-        from mailboxd import config, spending
-        from mailboxd.mailbox.layout import Workspace
+        from mailboxd.engine import spending
+        from mailboxd.formats import config
+        from mailboxd.formats.mailbox.layout import Workspace
 
         written = []
         for ws in map(Workspace, self.roots):
@@ -150,13 +152,13 @@ class DayCaps:
 
     @property
     def _agent(self) -> float:
-        from mailboxd import config
+        from mailboxd.formats import config
 
         return float(config.default_of("limits.day_usd") if self.usd is None else self.usd)
 
     @property
     def _host(self) -> float:
-        from mailboxd import spending
+        from mailboxd.engine import spending
 
         return spending.UNCONFIRMED.most.usd / 1_000_000 if self.host_usd is None else self.host_usd
 
@@ -176,8 +178,8 @@ def _secret(session: Session) -> Callable[[], str] | None:
 def _carry_out(
     session: Session, plan: Plan, record: SetupRecord, caps: DayCaps, *, canary: bool, asks: bool
 ) -> int:  # fmt: skip
-    from mailboxd.mailbox.layout import Workspace
-    from mailboxd.setup import plan as planning
+    from mailboxd.formats.mailbox.layout import Workspace
+    from mailboxd.operate.setup import plan as planning
 
     results = [_print_result(session, result) for result in planning.carry_out(plan, record)]
     failed = next((result.exit_code for result in results if result.exit_code), EXIT_OK)
@@ -208,15 +210,15 @@ def _offer_page(session: Session, root: Path) -> None:
         return
     if click.confirm("\nOpen the page, with a first task ready to be sent?", default=True):
         from mailboxd.cli.commands.web import open_page
-        from mailboxd.mailbox.layout import Workspace
-        from mailboxd.web.workspaces import WebWorkspace
+        from mailboxd.formats.mailbox.layout import Workspace
+        from mailboxd.surfaces.web.workspaces import WebWorkspace
 
         session.tell("Ctrl-C ends the page; the agents go on, and `mailboxd web --open` opens it again")
         open_page(session, [], at=f"/new?w={WebWorkspace(Workspace(root)).key}&example=1")
 
 
 def _undo(session: Session, installation: Installation, record: SetupRecord, *, yes: bool, dry_run: bool) -> int:
-    from mailboxd.setup import plan as planning
+    from mailboxd.operate.setup import plan as planning
 
     steps = planning.steps_to_undo(installation, record)
     for one, part in steps:
@@ -257,8 +259,8 @@ def _unapplied(session: Session, plan: Plan, *, dry_run: bool) -> int:
 def _examined(session: Session, plan: Plan, *, canary: bool) -> tuple[list[dict[str, Any]], bool]:
     """Run doctor for each agent; returns whether it found no error."""
     from mailboxd.cli.commands import doctor
-    from mailboxd.doctor.target import target_at
-    from mailboxd.mailbox.layout import Workspace
+    from mailboxd.formats.mailbox.layout import Workspace
+    from mailboxd.operate.doctor.target import target_at
 
     checked, healthy = [], True
     for agent, root in plan.homes.items():
@@ -287,7 +289,7 @@ def _show(session: Session, plan: Plan) -> None:
 
 
 def _warn(session: Session, installation: Installation) -> None:
-    from mailboxd.setup import plan as planning
+    from mailboxd.operate.setup import plan as planning
 
     if warning := planning.comments_warning(installation.config_path):
         session.tell(f"  ! {warning}")
@@ -332,8 +334,8 @@ def init_command(session: Session, directory: Path | None, agent: str | None) ->
     Directories are private to their owner (0700). Existing files are kept, so it is safe to run again. If OpenClaw can
     be asked and has no such agent, it says so, with the command that adds it.
     """
-    from mailboxd.mailbox.layout import Workspace
-    from mailboxd.setup.plan import agent_in, create_workspace
+    from mailboxd.formats.mailbox.layout import Workspace
+    from mailboxd.operate.setup.plan import agent_in, create_workspace
 
     ws = Workspace((directory or session.path or Path.cwd()).resolve())
     agent = agent or agent_of(ws) or agent_in(ws.root, os.environ)
@@ -355,9 +357,9 @@ def _unknown_agent(ws: Workspace, agent: str) -> tuple[str, str]:
     import shlex
     import shutil
 
-    from mailboxd import config
-    from mailboxd.agents.openclaw import OpenClaw, child_environment
-    from mailboxd.doctor.openclaw import OpenClawProbes
+    from mailboxd.formats import config
+    from mailboxd.operate.doctor.openclaw import OpenClawProbes
+    from mailboxd.perform.agents.openclaw import OpenClaw, child_environment
 
     section = config.load(ws.config).openclaw
     if shutil.which(section.command[0]) is None:
@@ -390,8 +392,8 @@ def import_command(session: Session) -> int:
     from the state in its task.md: finished work is kept, dispatched work waits for its reply, and work that was in
     progress here starts again. No file is moved. Running it again imports only what is new.
     """
-    from mailboxd import config
     from mailboxd.daemon import assemble
+    from mailboxd.formats import config
 
     ws = session.workspace()
     with assemble.importer(ws, config.load(ws.config)) as take_over, bars() as progress:
@@ -416,8 +418,8 @@ def config_command(session: Session, everything: bool) -> None:
 
     Where it is invalid, --all lists all keys with their defaults.
     """
-    from mailboxd import config
     from mailboxd.errors import ConfigError
+    from mailboxd.formats import config
 
     try:
         settings = session.config()

@@ -10,30 +10,31 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mailboxd import attention, health, overview
-from mailboxd.attention import Attention, Need
 from mailboxd.cli import morning
 from mailboxd.cli.session import Session, agent_of, verb
 from mailboxd.cli.task_output import attention_lines, coming_json, coming_text
 from mailboxd.cli.text import MOST_ENTRIES, columns, counted, fit, folded_list, pad, room, state, table
-from mailboxd.config.operator_zone import zone_of
+from mailboxd.core.explain import why
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.spending import standing_json
 from mailboxd.core.stopping import stopped
 from mailboxd.core.times import moment, to_epoch
 from mailboxd.core.vocabulary import STATES, Phase, in_states
 from mailboxd.errors import EXIT_NO, EXIT_OK, MailboxdError
-from mailboxd.explain import why
-from mailboxd.health import Grade, Trouble
-from mailboxd.mailbox import lock
-from mailboxd.mailbox.unread import unread, unread_mail
-from mailboxd.store.later import count_later, later
+from mailboxd.formats import health
+from mailboxd.formats.config.operator_zone import zone_of
+from mailboxd.formats.health import Grade, Trouble
+from mailboxd.formats.mailbox import lock
+from mailboxd.formats.mailbox.unread import unread, unread_mail
+from mailboxd.ledger import attention, overview
+from mailboxd.ledger.attention import Attention, Need
+from mailboxd.ledger.later import count_later, later
 
 if TYPE_CHECKING:
-    from mailboxd.clock import Clock
-    from mailboxd.explain.model import Snapshot
-    from mailboxd.mailbox.layout import Workspace
-    from mailboxd.store.reports import Report
+    from mailboxd.core.explain.model import Snapshot
+    from mailboxd.formats.mailbox.layout import Workspace
+    from mailboxd.host.clock import Clock
+    from mailboxd.ledger.reports import Report
 
 
 _SHOWN = 10
@@ -323,8 +324,8 @@ def _dismiss(session: Session, names: tuple[str, ...]) -> None:
     from mailboxd.cli.operator_actions import carry_out_any
     from mailboxd.cli.operator_shell import require_operator
     from mailboxd.engine import operator_commands
-    from mailboxd.seen_items import not_noted
-    from mailboxd.store.attention_queries import dismissible
+    from mailboxd.ledger.attention_queries import dismissible
+    from mailboxd.ledger.seen_items import not_noted
 
     require_operator()
     everything = operator_commands.ALL in names
@@ -346,7 +347,7 @@ def _edit(session: Session, name: str) -> None:
     from mailboxd.cli.commands.check import lines
     from mailboxd.cli.operator_actions import require_editor
     from mailboxd.cli.operator_shell import require_operator
-    from mailboxd.intake.trial import rejected, send_again, taken
+    from mailboxd.engine.intake.trial import rejected, send_again, taken
 
     require_operator()
     ws, config = session.workspace(), session.config()
@@ -388,7 +389,7 @@ def ls_command(
 
     A long list is folded, and --json prints it unfolded; --all also lists all that have ended.
     """
-    from mailboxd.store.task_queries import Filter, list_tasks
+    from mailboxd.ledger.task_queries import Filter, list_tasks
 
     with session.report() as report:
         kept = Filter(

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mailboxd import attention
 from mailboxd.cli import elsewhere, repeating, task_output
 from mailboxd.cli.session import Session, task_argument, verb
 from mailboxd.cli.text import columns, dated, entries, fit, lasted, room, say, sections, state, table, when
-from mailboxd.config.operator_zone import place_of as zone_place
 from mailboxd.core import entrance
 from mailboxd.core.budget import money
+from mailboxd.core.explain.milestones import given_by
+from mailboxd.core.explain.why import cause_of, endings, explain
 from mailboxd.core.local_time import told as local
 from mailboxd.core.outcomes import PromptText
 from mailboxd.core.reviews import place_of
@@ -26,17 +26,17 @@ from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import to_epoch, to_text
 from mailboxd.core.vocabulary import TERMINAL, Waiting, state_of, state_words
 from mailboxd.errors import UnavailableError, WorldError
-from mailboxd.explain.milestones import given_by
-from mailboxd.explain.why import cause_of, endings, explain
-from mailboxd.mailbox import lock
-from mailboxd.store.attention_queries import failed_at, need_of, unseen_failures
-from mailboxd.store.later import repetition_called
-from mailboxd.store.overview_queries import finished_at
+from mailboxd.formats.config.operator_zone import place_of as zone_place
+from mailboxd.formats.mailbox import lock
+from mailboxd.ledger import attention
+from mailboxd.ledger.attention_queries import failed_at, need_of, unseen_failures
+from mailboxd.ledger.later import repetition_called
+from mailboxd.ledger.overview_queries import finished_at
 
 if TYPE_CHECKING:
-    from mailboxd.explain.model import Cause, Snapshot
-    from mailboxd.explain.why import Explanation
-    from mailboxd.store.reports import Report
+    from mailboxd.core.explain.model import Cause, Snapshot
+    from mailboxd.core.explain.why import Explanation
+    from mailboxd.ledger.reports import Report
 
 
 _LINE = 500
@@ -105,8 +105,8 @@ def show_command(session: Session, task: str, view: str | None, everything: bool
             case "tree":
                 _tree(session, report, task_id, everything)
             case "graph":
-                from mailboxd.drawing.svg import graph_svg
-                from mailboxd.store.diagrams import task_graph
+                from mailboxd.formats.drawing.svg import graph_svg
+                from mailboxd.ledger.diagrams import task_graph
 
                 graph = task_graph(report, task_id)
                 session.show(graph.as_json(), [graph_svg(graph, f"Tasks of {task}")])
@@ -115,7 +115,7 @@ def show_command(session: Session, task: str, view: str | None, everything: bool
             case "spec":
                 _spec(session, report, task_id)
             case _:
-                from mailboxd.store.task_queries import details
+                from mailboxd.ledger.task_queries import details
 
                 snapshot = report.task_snapshot([task_id], session.clock.now(), lock.holder(session.workspace()))
                 snapshot = _with_tools(session, snapshot)
@@ -131,7 +131,7 @@ def show_command(session: Session, task: str, view: str | None, everything: bool
 
 def _prompt(session: Session, report: Report, task_id: str, number: int) -> None:
     """The exact bytes that a turn was asked; escaped on a terminal only."""
-    from mailboxd.store.task_queries import prompt_of
+    from mailboxd.ledger.task_queries import prompt_of
 
     turn, raw = prompt_of(report, task_id, number)
     sha256 = turn["prompt"]["sha256"]
@@ -149,14 +149,14 @@ def _prompt(session: Session, report: Report, task_id: str, number: int) -> None
 
 def _with_tools(session: Session, snapshot: Snapshot) -> Snapshot:
     """The snapshot with the last tools of the turns that run."""
-    from mailboxd.agents import last_tool
+    from mailboxd.perform.agents import last_tool
 
     return replace(snapshot, tools=last_tool.of_calls(session.workspace().turns, snapshot.turns, snapshot.now))
 
 
 def _is_request(session: Session, name: str) -> bool:
     """Whether this names a request for approval, and no task."""
-    from mailboxd.store.task_queries import is_request
+    from mailboxd.ledger.task_queries import is_request
 
     if elsewhere.found(name):
         return True
@@ -181,7 +181,7 @@ def _open(session: Session, report: Report, task_id: str) -> None:
 
 def _timeline(session: Session, report: Report, task_id: str) -> None:
     from mailboxd.cli.timeline import timeline_lines
-    from mailboxd.store.diagrams import folded_timeline
+    from mailboxd.ledger.diagrams import folded_timeline
 
     now = session.clock.now()
     rows, (began, ended) = folded_timeline(report, task_id, now)
@@ -190,8 +190,8 @@ def _timeline(session: Session, report: Report, task_id: str) -> None:
 
 
 def _spec(session: Session, report: Report, task_id: str) -> None:
-    from mailboxd.protocol.spec import spec_sections
-    from mailboxd.store.task_queries import spec_of
+    from mailboxd.formats.protocol.spec import spec_sections
+    from mailboxd.ledger.task_queries import spec_of
 
     found, spec = spec_of(report, task_id)
     weak = f": its spec is weak: {found['lacks']}" if found["lacks"] else ""
@@ -420,7 +420,7 @@ _MOST_CAUSES = 40
 
 def _is_task(session: Session, name: str) -> bool:
     """Whether a task of the workspace is called exactly so."""
-    from mailboxd.store.task_queries import find_exact
+    from mailboxd.ledger.task_queries import find_exact
 
     with suppress(UnavailableError, WorldError), session.report() as report:
         return find_exact(report, name) is not None

@@ -19,9 +19,9 @@ from mailboxd.cli.session import Session, verb
 from mailboxd.errors import UnavailableError
 
 if TYPE_CHECKING:
-    from mailboxd.web.app import WebApp
-    from mailboxd.web.sessions import Sessions
-    from mailboxd.web.workspaces import WebWorkspaces
+    from mailboxd.surfaces.web.app import WebApp
+    from mailboxd.surfaces.web.sessions import Sessions
+    from mailboxd.surfaces.web.workspaces import WebWorkspaces
 
 
 @verb(
@@ -52,10 +52,10 @@ def web_command(
     one-time token and serves on loopback only. With `web.port` configured, the daemon serves the page, and --link
     prints a link.
     """
+    from mailboxd.formats.user.state import UserState
     from mailboxd.host.listening import is_loopback, listen
-    from mailboxd.user.state import UserState
-    from mailboxd.web.sessions import Sessions
-    from mailboxd.web.workspaces import WebWorkspaces, require
+    from mailboxd.surfaces.web.sessions import Sessions
+    from mailboxd.surfaces.web.workspaces import WebWorkspaces, require
 
     sessions = Sessions(UserState.of(os.environ), session.clock)
     if revoke:
@@ -80,9 +80,9 @@ def open_page(session: Session, workspaces: Sequence[Path], at: str) -> None:
 
     Ends with Ctrl-C.
     """
-    from mailboxd.user.state import UserState
-    from mailboxd.web.sessions import Sessions
-    from mailboxd.web.workspaces import WebWorkspaces
+    from mailboxd.formats.user.state import UserState
+    from mailboxd.surfaces.web.sessions import Sessions
+    from mailboxd.surfaces.web.workspaces import WebWorkspaces
 
     sessions = Sessions(UserState.of(os.environ), session.clock)
     with suppress(KeyboardInterrupt):
@@ -93,9 +93,9 @@ def _serve(
     session: Session, shown: WebWorkspaces, sessions: Sessions, port: int, bind: str, *, in_browser: bool = False,
     until_eof: bool = False, at: str = "/",
 ) -> None:  # fmt: skip
-    from mailboxd import log
+    from mailboxd.host import log
     from mailboxd.host.listening import listen
-    from mailboxd.web import server
+    from mailboxd.surfaces.web import server
 
     log.configure("info" if until_eof else "warning", "text", sys.stderr)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
@@ -106,9 +106,9 @@ def _serve(
 
 
 def _app(session: Session, shown: WebWorkspaces, sessions: Sessions) -> WebApp:
-    from mailboxd.web.app import WebApp
-    from mailboxd.web.page_models import PageModels
-    from mailboxd.web.workspaces import FormActions
+    from mailboxd.surfaces.web.app import WebApp
+    from mailboxd.surfaces.web.page_models import PageModels
+    from mailboxd.surfaces.web.workspaces import FormActions
 
     return WebApp(PageModels(shown, session.clock), FormActions(session.clock), sessions)
 
@@ -131,7 +131,7 @@ def _has_screen() -> bool:
 def _open(url: str) -> bool:
     """Open a browser by a file of the user that leads to `url`: other users can read what a program was called with."""
     from mailboxd.errors import MailboxdError
-    from mailboxd.user.state import UserState
+    from mailboxd.formats.user.state import UserState
 
     state, name = UserState.of(os.environ), "open.html"
     page = f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={escape(url)}">\n'
@@ -153,7 +153,7 @@ def _own(session: Session) -> Path | None:
 
 
 def _port(session: Session) -> int:
-    from mailboxd import config
+    from mailboxd.formats import config
 
     own = _own(session)
     path = None if own is None else own / ".mailboxd" / "config.yaml"

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from mailboxd.hub.client.report import spoken
 from mailboxd.hub.files.membership import Membership
 from mailboxd.hub.wire.presence import Line, Said, Time
-from mailboxd.store.search import SearchQuery
+from mailboxd.ledger.search import SearchQuery
 
 SECONDS = 5.0
 

@@ -12,21 +12,21 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
-from mailboxd.clock import Clock
 from mailboxd.core.operator_orders import OPERATOR
 from mailboxd.core.sanitize import first_line
 from mailboxd.errors import UnavailableError
+from mailboxd.formats.keys import signed
+from mailboxd.formats.mailbox.files import world_errors
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.formats.protocol.messages import AnyMessage, render_message
 from mailboxd.host import process, wakeup
+from mailboxd.host.clock import Clock
+from mailboxd.host.ids import Ids
 from mailboxd.hub.client.ask import ask
 from mailboxd.hub.files.membership import Membership
 from mailboxd.hub.files.spool import Spool
 from mailboxd.hub.wire.names import Address
 from mailboxd.hub.wire.presence import Line, Said, Time
-from mailboxd.ids import Ids
-from mailboxd.keys import signed
-from mailboxd.mailbox.files import world_errors
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.protocol.messages import AnyMessage, render_message
 
 Text = Annotated[str, Field(max_length=1 << 20)]
 UNDER_WAY = "under way"

@@ -25,14 +25,14 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from mailboxd.config.file import load_section
 from mailboxd.errors import ConfigError, Refused, UnavailableError
+from mailboxd.formats.config.file import load_section
+from mailboxd.formats.keys import PrivateKey, PublicKey
+from mailboxd.formats.mailbox.files import Stamp
+from mailboxd.formats.user.state import UserState
 from mailboxd.hub.files.settings import HubSettings
 from mailboxd.hub.files.view import HEARD, PEERS, SETTINGS
 from mailboxd.hub.wire.members import EVERY, MOST_TOKEN, Invitation, Invited, Members
-from mailboxd.keys import PrivateKey, PublicKey
-from mailboxd.mailbox.files import Stamp
-from mailboxd.user.state import UserState
 
 KEY, HOSTS, CERTIFICATE, SERVER = "host.key", "hosts.json", "server.pem", "server"
 STATUS, HELD_JOBS = "status.json", "jobs.json"

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from mailboxd.errors import Refused
+from mailboxd.formats.keys import PrivateKey, PublicKey
+from mailboxd.formats.mailbox.files import directory, replace, world_errors
 from mailboxd.host.system import system
 from mailboxd.hub.files.membership import SERVER, Membership
 from mailboxd.hub.wire.members import Invited, Members, nkey
@@ -44,8 +46,6 @@ from mailboxd.hub.wire.subjects import (
     mail_subject,
     receipt_subject,
 )
-from mailboxd.keys import PrivateKey, PublicKey
-from mailboxd.mailbox.files import directory, replace, world_errors
 
 CONFIG, CLUSTER = "nats.conf", "cluster.conf"
 MAX_PAYLOAD = 2 << 20

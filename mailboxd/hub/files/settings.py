@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from mailboxd.config.model import Section, Shown, Whole, number
 from mailboxd.core.vocabulary import is_id
+from mailboxd.formats.config.model import Section, Shown, Whole, number
+from mailboxd.formats.keys import PublicKey
 from mailboxd.hub.wire.names import Address, is_host, role_of
-from mailboxd.keys import PublicKey
 
 # hub.yaml
 

@@ -26,10 +26,20 @@ from dataclasses import asdict, dataclass, fields
 from functools import partial
 from typing import BinaryIO
 
+from mailboxd.formats.mailbox.files import (
+    creating,
+    directory,
+    lstat,
+    publish,
+    read_file,
+    reading,
+    replace,
+    world_errors,
+    write,
+)
+from mailboxd.formats.mailbox.layout import Workspace
 from mailboxd.host.system import system
 from mailboxd.hub.wire.receipts import Receipt
-from mailboxd.mailbox.files import creating, directory, lstat, publish, read_file, reading, replace, world_errors, write
-from mailboxd.mailbox.layout import Workspace
 
 NEW, SENT, RECEIPTS, HOLDERS, ATTACHED = "new", "sent", "receipts", "holders", "files"
 KEYS, FORGOTTEN = "keys", "forgotten"

@@ -12,12 +12,12 @@ from typing import Any, Generic, TypeVar
 from mailboxd.core.times import moment, to_epoch
 from mailboxd.core.vocabulary import NOT_KNOWN_YET, POOL
 from mailboxd.errors import MailboxdError
-from mailboxd.health import Grade
+from mailboxd.formats.health import Grade
+from mailboxd.formats.mailbox.files import Stamp
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.formats.user.state import UserState
 from mailboxd.host import wakeup
 from mailboxd.hub.wire.names import Address, role_of
-from mailboxd.mailbox.files import Stamp
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.user.state import UserState
 
 NOT_RUNNING = "the hub process is not running: mailboxd hub run"
 SETTINGS, PEERS, HEARD = "hub.yaml", "peers.json", "heard.json"

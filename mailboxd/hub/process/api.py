@@ -5,9 +5,9 @@ from __future__ import annotations
 from nats.aio.client import Client
 from nats.js import JetStreamContext
 
+from mailboxd.formats.keys import PrivateKey
 from mailboxd.hub.files.server import founders_api
 from mailboxd.hub.wire.subjects import API
-from mailboxd.keys import PrivateKey
 
 
 def streams_of(client: Client, timeout: float = 5.0) -> JetStreamContext:

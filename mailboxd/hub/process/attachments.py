@@ -28,6 +28,10 @@ from nats.js.errors import NotFoundError
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.vocabulary import POOL
 from mailboxd.errors import UnavailableError, WorldError
+from mailboxd.formats.keys import PublicKey
+from mailboxd.formats.mailbox.files import creating, digest_of, directory, write
+from mailboxd.formats.mailbox.layout import ATTACHMENTS, Workspace
+from mailboxd.formats.protocol.messages import AnyMessage
 from mailboxd.host.system import system
 from mailboxd.hub.process.api import streams_of
 from mailboxd.hub.process.here import ThisHost
@@ -37,11 +41,7 @@ from mailboxd.hub.wire.mail import MOST_ATTACHED, Refusal, digest_in
 from mailboxd.hub.wire.names import permits
 from mailboxd.hub.wire.sealing import Damaged, Opening, SealError, Sealing
 from mailboxd.hub.wire.subjects import FILE_SUBJECTS, FILES, POOLS, FileSubject, JobSubject, Subject
-from mailboxd.keys import PublicKey
-from mailboxd.mailbox.files import creating, digest_of, directory, write
-from mailboxd.mailbox.layout import ATTACHMENTS, Workspace
-from mailboxd.protocol.messages import AnyMessage
-from mailboxd.store.reports import opened
+from mailboxd.ledger.reports import opened
 
 _PIECE = 128 << 10
 _MOST_PIECES = MOST_ATTACHED // _PIECE + 1

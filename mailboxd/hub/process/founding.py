@@ -20,6 +20,8 @@ from nats.js.errors import BadRequestError, NotFoundError
 
 from mailboxd.core.vocabulary import POOL
 from mailboxd.errors import MailboxdError
+from mailboxd.formats.keys import PublicKey
+from mailboxd.formats.mailbox.files import world_errors
 from mailboxd.hub.files.server import configure, revoke
 from mailboxd.hub.process import attachments
 from mailboxd.hub.process.api import all_of
@@ -43,8 +45,6 @@ from mailboxd.hub.wire.subjects import (
     receipt_subject,
     stored_of,
 )
-from mailboxd.keys import PublicKey
-from mailboxd.mailbox.files import world_errors
 
 PER_SUBJECT = 256
 """Messages of one host for another in the server's store; more wait in the sender's spool."""

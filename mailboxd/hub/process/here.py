@@ -12,15 +12,15 @@ from typing import Any
 from nats.aio.client import Client
 from nats.js import JetStreamContext
 
-from mailboxd.clock import SystemClock
 from mailboxd.core.sanitize import first_line
 from mailboxd.errors import MailboxdError
+from mailboxd.formats.keys import PrivateKey
+from mailboxd.host.clock import SystemClock
 from mailboxd.hub.files.membership import HostKeys, Membership
 from mailboxd.hub.files.settings import HubSettings
 from mailboxd.hub.process.api import streams_of
 from mailboxd.hub.wire.sealing import SealError, open_sealed, seal
 from mailboxd.hub.wire.signed_json import signed_json, verified_json
-from mailboxd.keys import PrivateKey
 
 RETRY = 5.0
 """Seconds after which something that failed is tried again."""

@@ -12,6 +12,7 @@ from nats.js.errors import APIError
 
 from mailboxd.core.vocabulary import POOL
 from mailboxd.errors import MessageError, UnavailableError, WorldError
+from mailboxd.formats.protocol.messages import AnyMessage, TaskMessage, parse_message
 from mailboxd.hub.files.spool import NEW, SENT
 from mailboxd.hub.files.view import PoolInfo
 from mailboxd.hub.process.attachments import Attachments
@@ -24,8 +25,7 @@ from mailboxd.hub.process.workspaces import Local, Workspaces
 from mailboxd.hub.wire import names, pools, subjects
 from mailboxd.hub.wire.pools import LEASE, UNTAKEN, Claim, Stage
 from mailboxd.hub.wire.subjects import JobSubject, claims_of, jobs_of
-from mailboxd.protocol.messages import AnyMessage, TaskMessage, parse_message
-from mailboxd.store.reports import opened
+from mailboxd.ledger.reports import opened
 
 _AT_REST = 60.0
 """Seconds between two looks at the server if no job is open."""

@@ -18,9 +18,11 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from nats.errors import Error as NatsError
 from nats.js.api import RawStreamMsg
 
-from mailboxd import health
 from mailboxd.core.vocabulary import POOL
 from mailboxd.errors import MessageError, UnavailableError, WorldError
+from mailboxd.formats import health
+from mailboxd.formats.mailbox import lock
+from mailboxd.formats.protocol.messages import ReplyMessage, TaskMessage, parse_message
 from mailboxd.hub.files.membership import HELD_JOBS
 from mailboxd.hub.files.spool import NEW, SENT
 from mailboxd.hub.process.here import ThisHost
@@ -33,9 +35,7 @@ from mailboxd.hub.wire.mail import Refusal
 from mailboxd.hub.wire.pools import UNTAKEN, Claim, Holding, Stage
 from mailboxd.hub.wire.sealing import EarlierHolder, NotForHost, SealError
 from mailboxd.hub.wire.subjects import JobSubject, claims_of, jobs_of
-from mailboxd.mailbox import lock
-from mailboxd.protocol.messages import ReplyMessage, TaskMessage, parse_message
-from mailboxd.store.reports import opened
+from mailboxd.ledger.reports import opened
 
 _MOST_LOST = 1_000
 _MOST_TRIES = 10

@@ -12,10 +12,10 @@ from nats.errors import NoRespondersError
 
 from mailboxd.core.sanitize import first_line
 from mailboxd.errors import Refused
+from mailboxd.formats.keys import PrivateKey
 from mailboxd.hub.files.membership import Membership
 from mailboxd.hub.wire.members import Invitation, nkey_seed
 from mailboxd.hub.wire.subjects import guest, inbox_of, joining
-from mailboxd.keys import PrivateKey
 
 _PATIENCE = 8.0
 """Seconds: the founder's hub process may have been started a moment ago, and has streams to make first."""

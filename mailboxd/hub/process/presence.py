@@ -17,7 +17,10 @@ from pydantic import ValidationError
 
 from mailboxd.core.times import to_epoch, to_text
 from mailboxd.errors import MessageError, UnavailableError, WorldError
-from mailboxd.health import Grade
+from mailboxd.formats.health import Grade
+from mailboxd.formats.keys import PublicKey
+from mailboxd.formats.mailbox.identity import read_identity
+from mailboxd.formats.protocol.messages import parse_message
 from mailboxd.hub.client.report import silence
 from mailboxd.hub.files.spool import NEW, SENT
 from mailboxd.hub.files.view import older
@@ -39,9 +42,6 @@ from mailboxd.hub.wire.presence import (
     was_set_back,
 )
 from mailboxd.hub.wire.signed_json import signed_json, verified_json
-from mailboxd.keys import PublicKey
-from mailboxd.mailbox.identity import read_identity
-from mailboxd.protocol.messages import parse_message
 
 _PASSING = ("at", "number", "hello")
 """What differs in each card."""

@@ -9,16 +9,16 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from mailboxd import search
 from mailboxd.core.sanitize import first_line
 from mailboxd.errors import UnavailableError
+from mailboxd.formats.mailbox.layout import Workspace
 from mailboxd.hub.files.settings import HubSettings
 from mailboxd.hub.process.workspaces import Local
 from mailboxd.hub.wire import names
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.store import task_queries
-from mailboxd.store.reports import opened
-from mailboxd.store.search import SearchQuery
+from mailboxd.ledger import search_index as search
+from mailboxd.ledger import task_queries
+from mailboxd.ledger.reports import opened
+from mailboxd.ledger.search import SearchQuery
 
 _MOST_HITS, _LONGEST = 50, 400
 _QUERY = TypeAdapter(SearchQuery)

@@ -17,7 +17,7 @@ from mailboxd.hub.process.here import RETRY, ThisHost, logged
 from mailboxd.hub.process.workspaces import Local, Workspaces
 from mailboxd.hub.wire import receipts, subjects
 from mailboxd.hub.wire.receipts import Receipt, Stage
-from mailboxd.store.reports import opened
+from mailboxd.ledger.reports import opened
 
 BATCH = 64
 _IN_INBOX = 5.0

@@ -15,6 +15,10 @@ from nats.errors import TimeoutError as NatsTimeout
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.vocabulary import is_id
 from mailboxd.errors import MessageError, WorldError
+from mailboxd.formats.mailbox.files import directory, holds, lstat, world_errors
+from mailboxd.formats.mailbox.maildir import deliver
+from mailboxd.formats.protocol.front_matter import canonical
+from mailboxd.formats.protocol.messages import AnyMessage, TaskMessage, parse_message
 from mailboxd.hub.client.decisions import operators_name
 from mailboxd.hub.process.attachments import Attachments
 from mailboxd.hub.process.here import RETRY, ThisHost
@@ -30,10 +34,6 @@ from mailboxd.hub.wire.names import Address
 from mailboxd.hub.wire.receipts import Receipt, Stage
 from mailboxd.hub.wire.sealing import SealError
 from mailboxd.hub.wire.subjects import JobSubject, Subject
-from mailboxd.mailbox.files import directory, holds, lstat, world_errors
-from mailboxd.mailbox.maildir import deliver
-from mailboxd.protocol.front_matter import canonical
-from mailboxd.protocol.messages import AnyMessage, TaskMessage, parse_message
 
 ID, DIGEST = "Mailboxd-Id", "Mailboxd-Sha256"
 """The headers with a message's id and digest, for a receipt even if the message cannot be opened."""

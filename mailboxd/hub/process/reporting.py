@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from mailboxd.core.times import to_text
 from mailboxd.errors import WorldError
-from mailboxd.health import Grade
+from mailboxd.formats.health import Grade
 from mailboxd.hub.files.membership import STATUS
 from mailboxd.hub.files.spool import NEW, SENT
 from mailboxd.hub.files.view import HEARD, PEERS, Heard, HubInfo, PeerInfo

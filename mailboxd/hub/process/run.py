@@ -19,6 +19,7 @@ from nats.errors import TimeoutError as NatsTimeout
 from nats.js.errors import ServiceUnavailableError
 
 from mailboxd.errors import LockedError, MailboxdError, Refused, WorldError
+from mailboxd.formats.mailbox.files import world_errors
 from mailboxd.host import wakeup
 from mailboxd.host.system import system
 from mailboxd.hub.client.report import hub_report
@@ -32,7 +33,6 @@ from mailboxd.hub.wire import subjects
 from mailboxd.hub.wire.members import nkey_seed
 from mailboxd.hub.wire.pools import RENEWAL
 from mailboxd.hub.wire.presence import CARD_SECONDS
-from mailboxd.mailbox.files import world_errors
 
 _LOOK = 1.0
 """Seconds between two looks at the spools, if nothing wakes the process."""

@@ -10,6 +10,8 @@ from nats.errors import Error as NatsError
 from nats.js.errors import APIError
 
 from mailboxd.errors import MessageError
+from mailboxd.formats.keys import PublicKey
+from mailboxd.formats.protocol.messages import AnyMessage, ReplyMessage, TaskMessage, parse_message
 from mailboxd.host import wakeup
 from mailboxd.hub.files.spool import NEW
 from mailboxd.hub.process.attachments import Attachments
@@ -27,8 +29,6 @@ from mailboxd.hub.wire.names import Address
 from mailboxd.hub.wire.receipts import digest
 from mailboxd.hub.wire.sealing import SealError, can_receive, seal
 from mailboxd.hub.wire.subjects import JobSubject, Subject
-from mailboxd.keys import PublicKey
-from mailboxd.protocol.messages import AnyMessage, ReplyMessage, TaskMessage, parse_message
 
 
 @dataclass(slots=True)

@@ -21,6 +21,8 @@ from nats.errors import Error as NatsError
 from mailboxd.core.times import to_epoch, to_text
 from mailboxd.core.vocabulary import is_id
 from mailboxd.errors import MailboxdError, MessageError, UnavailableError
+from mailboxd.formats.mailbox.files import directory, lstat, read_file, world_errors
+from mailboxd.formats.protocol.messages import parse_message
 from mailboxd.hub.files.spool import FORGOTTEN, NEW, SENT, Forgotten
 from mailboxd.hub.process.here import ThisHost, logged
 from mailboxd.hub.process.jobs_given import JobsGiven
@@ -35,9 +37,7 @@ from mailboxd.hub.wire.mail import Known
 from mailboxd.hub.wire.names import Address
 from mailboxd.hub.wire.receipts import digest
 from mailboxd.hub.wire.sealing import SealError
-from mailboxd.mailbox.files import directory, lstat, read_file, world_errors
-from mailboxd.protocol.messages import parse_message
-from mailboxd.store.reports import Row, opened
+from mailboxd.ledger.reports import Row, opened
 
 _AT_ONCE = 500
 """Messages in a question."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from mailboxd.clock import Clock
+from mailboxd.host.clock import Clock
 from mailboxd.hub.process.here import RETRY
 from mailboxd.hub.wire import mail
 

@@ -9,21 +9,22 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mailboxd import attention, config, health, seen_items
-from mailboxd.clock import Clock
 from mailboxd.core.operator_orders import OPERATOR
 from mailboxd.errors import MailboxdError, WorldError
+from mailboxd.formats import config, health
+from mailboxd.formats.mailbox import lock
+from mailboxd.formats.mailbox.files import Stamp
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.formats.user import registry
 from mailboxd.host import wakeup
+from mailboxd.host.clock import Clock
 from mailboxd.hub.client.decisions import operators_spool, operators_workspace
 from mailboxd.hub.files.membership import Membership
 from mailboxd.hub.files.spool import Spool
 from mailboxd.hub.wire.mail import Refusal
 from mailboxd.hub.wire.presence import AgentCard, Waiting
-from mailboxd.mailbox import lock
-from mailboxd.mailbox.files import Stamp
-from mailboxd.mailbox.layout import Workspace
-from mailboxd.store.reports import opened, workspace_summary
-from mailboxd.user import registry
+from mailboxd.ledger import attention, seen_items
+from mailboxd.ledger.reports import opened, workspace_summary
 
 _MOST = 20
 """Items of each sort in a workspace."""

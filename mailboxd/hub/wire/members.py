@@ -18,9 +18,9 @@ from typing import Any
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import is_id
 from mailboxd.errors import ConfigError
+from mailboxd.formats.keys import PrivateKey, PublicKey
 from mailboxd.hub.wire.names import is_host
 from mailboxd.hub.wire.signed_json import signed_json, verified_json
-from mailboxd.keys import PrivateKey, PublicKey
 
 _TOKEN, _OLDER = "mailboxd-hub-2.", "mailboxd-hub-1."  # what a token begins with
 MOST_TOKEN = 65_536

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import is_id
-from mailboxd.mailbox.identity import brief_role
+from mailboxd.formats.mailbox.identity import brief_role
 
 CARD_SECONDS = 10.0
 MOST_SKEW = 1.0

@@ -36,7 +36,7 @@ from nacl.public import SealedBox
 from nacl.signing import SigningKey, VerifyKey
 
 from mailboxd.errors import MailboxdError
-from mailboxd.keys import PrivateKey, PublicKey
+from mailboxd.formats.keys import PrivateKey, PublicKey
 
 VERSION = 2
 _MAGIC = b"mbx"

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from mailboxd.keys import PrivateKey, PublicKey
+from mailboxd.formats.keys import PrivateKey, PublicKey
 
 
 def signed_json(key: PrivateKey, content: Mapping[str, object]) -> bytes:

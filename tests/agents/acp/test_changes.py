@@ -6,7 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from mailboxd.agents.acp import program
+from mailboxd.perform.agents.acp import program
 
 
 def git(root: Path, *words: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mailboxd.agents.acp.permissions import CANCELLED, paths, reason_to_ask, response, selected
+from mailboxd.perform.agents.acp.permissions import CANCELLED, paths, reason_to_ask, response, selected
 
 pytestmark = pytest.mark.slow
 

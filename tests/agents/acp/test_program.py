@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from mailboxd.agents.acp import transport, turn_files
-from mailboxd.agents.call_dir import read_exit
-from mailboxd.agents.outcome import classify
-from mailboxd.agents.process import Child, spawn
 from mailboxd.core.outcomes import Aborted, Failed, Outcome, Permanence, Succeeded, Unknown
 from mailboxd.host.pip_extras import to_add
+from mailboxd.perform.agents.acp import transport, turn_files
+from mailboxd.perform.agents.call_dir import read_exit
+from mailboxd.perform.agents.outcome import classify
+from mailboxd.perform.agents.process import Child, spawn
 from tests.e2e.support import eventually
 
 pytestmark = pytest.mark.slow
@@ -43,7 +43,7 @@ class Stage:
         order |= {"argv": [sys.executable, ODD, *behaviour], "capabilities": ["read", "edit"], "grace": 4.0} | more
         turn_files.write(self.folder, "order.json", order)
         env = {**os.environ, "ODD_LOG": str(self.log)}
-        argv = (sys.executable, "-P", "-m", "mailboxd.agents.acp", "--order", str(self.folder / "order.json"))
+        argv = (sys.executable, "-P", "-m", "mailboxd.perform.agents.acp", "--order", str(self.folder / "order.json"))
         self.child = spawn(self.folder, argv, env)
         return self.child
 
@@ -261,7 +261,7 @@ def test_without_the_library_the_program_says_what_to_install(stage: Stage) -> N
     stage.end()
     hidden = stage.work / "acp.py"
     hidden.write_text("raise ModuleNotFoundError('No module named acp')")
-    argv = (sys.executable, "-m", "mailboxd.agents.acp", "--order", str(stage.folder / "order.json"))
+    argv = (sys.executable, "-m", "mailboxd.perform.agents.acp", "--order", str(stage.folder / "order.json"))
     env = {**os.environ, "PYTHONPATH": str(stage.work), "ODD_LOG": str(stage.log)}
     done = subprocess.run(argv, env=env, capture_output=True, text=True)
     assert to_add("acp") in json.loads(done.stdout)["error"]["message"]
@@ -278,7 +278,7 @@ def test_inside_an_agent_it_does_nothing(stage: Stage, monkeypatch: pytest.Monke
 
 def test_an_order_that_cannot_be_read_is_an_error_and_no_traceback(tmp_path: Path) -> None:
     (tmp_path / "order.json").write_text("{}")
-    argv = (sys.executable, "-m", "mailboxd.agents.acp", "--order", str(tmp_path / "order.json"))
+    argv = (sys.executable, "-m", "mailboxd.perform.agents.acp", "--order", str(tmp_path / "order.json"))
     done = subprocess.run(argv, capture_output=True, text=True)
     assert done.returncode == 1
     assert "is not a turn request" in json.loads(done.stdout)["error"]["message"]

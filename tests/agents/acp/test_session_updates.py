@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mailboxd.agents.acp.session_updates import SessionUpdates
+from mailboxd.perform.agents.acp.session_updates import SessionUpdates
 
 
 def collecting() -> SessionUpdates:

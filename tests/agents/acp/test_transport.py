@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from mailboxd.agents.acp import transport, turn_files
-from mailboxd.agents.call_dir import Exit
 from mailboxd.core.outcomes import Failed, Made, Succeeded, Unknown
 from mailboxd.errors import ConfigError
+from mailboxd.perform.agents.acp import transport, turn_files
+from mailboxd.perform.agents.call_dir import Exit
 
 
 def test_a_harness_sees_few_variables_and_the_configured_ones() -> None:

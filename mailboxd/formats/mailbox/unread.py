@@ -1,0 +1,314 @@
+"""What lies in inbox/ and tasks/ and is never read, each with the command that mends it.
+
+The daemon takes what it can; this is the rest, found by looking, so that it is named also while no daemon runs: a name
+that is no id, a link or pipe, a file that the daemon's user may not read, `TASK.md`, a task's directory inside another,
+a backup. What an agent's workspace had in tasks/ before is no task and named as one thing, without a command that would
+make tasks of it.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shlex
+import stat
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from mailboxd.core.times import to_text
+from mailboxd.core.vocabulary import is_id
+from mailboxd.formats.mailbox.files import directory, world_errors
+from mailboxd.formats.mailbox.layout import Workspace, is_temporary, storable_name
+from mailboxd.formats.mailbox.task_files import TaskFiles
+from mailboxd.formats.protocol.left_aside import declares_sender, left_aside
+from mailboxd.host.ids import readable
+
+_TASK_FILE = "task.md"
+_NEARLY = frozenset({_TASK_FILE, "task.markdown", "task.txt", "tasks.md"})
+"""Names, in lower case, that are probably meant as that."""
+_KEPT = "task.rejected-"
+_DEEPEST = 4
+"""Directories inside each other that are searched for a task.md."""
+_MOST_NAMED = 3
+_MOST = 500
+"""Entries of a directory that are looked at, and live tasks whose directories are."""
+_UNFINISHED = (".tmp", ".temp", ".part", ".partial", ".filepart", ".crdownload", ".download")
+_PATIENCE = 3_600.0
+"""Seconds after which an unfinished file is no longer being written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """`path` is relative to the workspace; `why` completes the sentence that it is not read; `command` mends it, and is
+    empty if a person can only put it away. `changed`: the time of its latest change.
+    """
+
+    path: str
+    why: str
+    command: str
+    changed: str = ""
+
+
+def unread(ws: Workspace, are_live: Callable[[Sequence[str]], Mapping[str, bool]], now: float) -> list[Unread]:
+    """Everything in tasks/ and inbox/ that is not read, by path.
+
+    `are_live` returns which of these local ids are tasks, and whether each has not ended; what lies beside the task.md
+    of one that has ended is nobody's mail. `now` is seconds since 1970. Raises WorldError.
+    """
+    with world_errors(f"read {ws.tasks}"), directory(ws.root, "tasks") as fd, os.scandir(fd) as entries:
+        names = sorted(entry.name for entry in entries if not is_temporary(entry.name))
+    known = are_live(names)
+    live = {name for name, _ in zip(filter(known.get, names), range(_MOST), strict=False)}
+    foreign = [name for name in names if name not in known and _is_foreign(ws.tasks / name)]
+    looked_at = (name for name in names if name in live or (name not in known and name not in foreign))
+    found = [
+        *(item for name in looked_at for item in _in_tasks(ws, name, live)),
+        *_others(ws, foreign),
+        *unread_mail(ws),
+        *_left_aside(ws),
+        *_unfinished(ws, now),
+    ]
+    return [replace(one, changed=one.changed or _changed(ws.root / one.path)) for one in found]
+
+
+def new_tasks(ws: Workspace, are_live: Callable[[Sequence[str]], Mapping[str, bool]]) -> list[str]:
+    """The names in tasks/ with a task.md that no daemon has read yet. Raises WorldError."""
+    names = TaskFiles(ws).directories()
+    known = are_live(names)
+    return [name for name in names if name not in known and (ws.tasks / name / _TASK_FILE).is_file()]
+
+
+def found_before(ws: Workspace) -> str:
+    """What tasks/ has before there is a mailbox: what will be taken for tasks, and what left alone."""
+    names = _names(ws.tasks)
+    taken = [name for name in names if is_id(name) and (ws.tasks / name / _TASK_FILE).is_file()]
+    left = [name for name in names if name not in taken]
+    return "; ".join(
+        f"{_shown(some)} in its tasks/ {what}"
+        for some, what in ((taken, "will be carried out as tasks"), (left, "will be left alone"))
+        if some
+    )
+
+
+def _shown(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(storable_name(name) for name in names[:_MOST_NAMED]) + more
+
+
+def _is_foreign(path: Path) -> bool:
+    """Whether it is a file, or a directory without a task.md in any spelling: not made for mailboxd."""
+    try:
+        mode = path.lstat().st_mode
+    except OSError:
+        return False
+    if not stat.S_ISDIR(mode):
+        return stat.S_ISREG(mode)
+    names = _names(path)
+    is_ours = any(one.lower() in _NEARLY or one.startswith(_KEPT) for one in names)
+    has_files = any((path / one).is_file() for one in names)
+    return has_files and not is_ours and next(_nested(path, 1), None) is None
+
+
+def _others(ws: Workspace, names: Sequence[str]) -> Iterator[Unread]:
+    """What is in tasks/ and is no task, as one item."""
+    if not names:
+        return
+    place = f"tasks/{storable_name(names[0])}" if len(names) == 1 else "tasks/"
+    what = "it is" if len(names) == 1 else f"{_shown(names)} are"
+    why = f"{what} no task of mailboxd, which leaves it alone: a task is a file in mailbox/inbox/, or tasks/ID/task.md"
+    why = why if len(names) == 1 else why.replace("leaves it", "leaves them")
+    yield Unread(place, why, "", max(_changed(ws.tasks / name) for name in names))
+
+
+def _left_aside(ws: Workspace) -> Iterator[Unread]:
+    """Files in the inbox that are no mail by their names."""
+    for name in _names(ws.inbox):
+        if what := left_aside(name):
+            with suppress(OSError), (ws.inbox / name).open("rb") as file:
+                if not declares_sender(file.read(4096)):
+                    why = f"by its name it is {what}, and it stays where it is"
+                    yield Unread(f"mailbox/inbox/{storable_name(name)}", why, "")
+
+
+def _changed(path: Path) -> str:
+    """When the file, or an entry of the directory, was changed last; empty if it is gone."""
+    try:
+        return to_text(path.lstat().st_ctime)
+    except OSError:
+        return ""
+
+
+def unread_mail(ws: Workspace) -> list[Unread]:
+    """What the daemon's user may not read in the inbox, or as a directory may not move out of it. Raises WorldError."""
+    with world_errors(f"read the inbox {ws.inbox}"), directory(ws.root, "mailbox", "inbox"):
+        names = _names(ws.inbox)
+    found = []
+    for name in names:
+        path, shown = ws.inbox / name, f"mailbox/inbox/{storable_name(name)}"
+        with suppress(OSError):
+            mode = path.lstat().st_mode
+            # a link is refused unread; to move a directory needs permission to write to it
+            wanted = 7 if stat.S_ISDIR(mode) else 4 if stat.S_ISREG(mode) else 0
+            if wanted and (denied := _denied(ws, path, shown, wanted)) is not None:
+                found.append(replace(denied, why=f"it is a directory, and {denied.why}") if wanted == 7 else denied)
+    return found
+
+
+def owner_of(ws: Workspace) -> int:
+    """The user id of the daemon: it owns .mailboxd/."""
+    with suppress(OSError):
+        return ws.state.stat().st_uid
+    return os.geteuid()
+
+
+def _made_readable(ws: Workspace, path: Path, status: os.stat_result) -> str:
+    """The command after which the daemon's user may read and move this file or directory.
+
+    Only what is wrong is changed: the owner, the mode, or both.
+    """
+    uid = owner_of(ws)
+    wanted, bits = (7, "u+rwx") if stat.S_ISDIR(status.st_mode) else (6, "u+rw")
+    as_other, steps = "" if os.geteuid() == 0 else "sudo ", []
+    if status.st_uid != uid:
+        try:
+            name = pwd.getpwuid(uid).pw_name
+        except KeyError:
+            name = str(uid)
+        steps.append(as_other + shlex.join(("chown", "-hR", name, "--", str(path))))
+    if status.st_mode >> 6 & wanted != wanted or not steps:
+        as_owner = "" if os.geteuid() == uid else as_other
+        steps.append(as_owner + shlex.join(("chmod", bits, "--", str(path))))
+    return " && ".join(steps)
+
+
+def sent_again(ws: Workspace, path: Path, name: str) -> str:
+    """The command that puts a rejected file, which could not be read, into the inbox as a file of the daemon's user.
+
+    Raises OSError.
+    """
+    # -P: never what a link names; -p: whoever copies, the copy belongs to the daemon's user
+    copy = shlex.join(("cp", "-pP", "--", str(path), str(ws.inbox / name)))
+    return f"{_made_readable(ws, path, path.lstat())} && {'' if os.geteuid() in (0, owner_of(ws)) else 'sudo '}{copy}"
+
+
+def _in_tasks(ws: Workspace, name: str, live: Collection[str]) -> Iterator[Unread]:
+    path, shown = ws.tasks / name, f"tasks/{storable_name(name)}"
+    try:
+        status = path.lstat()
+    except OSError:
+        return
+    if stat.S_ISLNK(status.st_mode):
+        # never a command that copies what it names: an agent may have made it, to be given what it cannot read
+        yield Unread(shown, "links are not followed; put the file itself there", _removed(path))
+    elif not stat.S_ISDIR(status.st_mode):
+        yield Unread(shown, "it is neither a file nor a directory", _removed(path))
+    elif not is_id(name):
+        rule = "the name of a task's directory is an id (letters, digits and . _ -)"
+        yield Unread(shown, rule, _moved(path, _free(ws, readable("1", name))))
+    else:
+        yield from _task_directory(ws, path, shown, is_live=name in live)
+
+
+def _task_directory(ws: Workspace, path: Path, shown: str, *, is_live: bool) -> Iterator[Unread]:
+    """The directory of a live task, or of none."""
+    if (denied := _denied(ws, path, shown, 5)) is not None:
+        yield denied
+        return
+    names = _names(path)
+    near = next((one for one in names if one.lower() in _NEARLY and one != _TASK_FILE), None)
+    if _TASK_FILE in names:
+        if near is not None:
+            there_is = f"the file is called {_TASK_FILE}, and there is one"
+            yield Unread(f"{shown}/{storable_name(near)}", there_is, shlex.join(("ls", "-la", "--", str(path))))
+        if (denied := _denied(ws, path / _TASK_FILE, f"{shown}/{_TASK_FILE}", 4)) is not None:
+            yield denied
+    elif near is not None:
+        command = _moved(path / near, path / _TASK_FILE)
+        yield Unread(f"{shown}/{storable_name(near)}", f"the file is called {_TASK_FILE}", command)
+    nested = list(_nested(path, 1))
+    for inner in nested:
+        place = f"tasks/{storable_name(str(inner.relative_to(ws.tasks)))}"
+        name = inner.name if is_id(inner.name) else readable("1", inner.name)
+        yield Unread(place, "tasks are not inside each other", _moved(inner, _free(ws, name)))
+    if is_live or nested or near is not None or _TASK_FILE in names:
+        return
+    if any((path / one).is_file() for one in names if not one.startswith(_KEPT)):
+        yield Unread(shown, f"it has no {_TASK_FILE}", shlex.join(("ls", "-la", "--", str(path))))
+
+
+def _nested(path: Path, depth: int) -> Iterator[Path]:
+    """The directories below a task's that hold a task.md."""
+    for name in _names(path):
+        inner = path / name
+        if inner.is_dir() and not inner.is_symlink():
+            if any(one.lower() == _TASK_FILE for one in _names(inner)):
+                yield inner
+            elif depth < _DEEPEST:
+                yield from _nested(inner, depth + 1)
+
+
+def _names(path: Path) -> list[str]:
+    """The first names in a directory, without temporary ones; none if it cannot be read."""
+    with suppress(OSError), os.scandir(path) as entries:
+        names: Iterable[str] = (entry.name for entry, _ in zip(entries, range(_MOST), strict=False))
+        return sorted(name for name in names if not is_temporary(name))
+    return []
+
+
+def _denied(ws: Workspace, path: Path, shown: str, wanted: int) -> Unread | None:
+    """What the daemon may not read, or search; `wanted` are permission bits as in a file's mode."""
+    uid = owner_of(ws)
+    try:
+        status = path.lstat()
+    except OSError:
+        return None
+    if uid == 0 or _permits(path, status, uid, wanted):
+        return None
+    why = f"its user ({uid}) may not read it: it belongs to {status.st_uid}, mode {stat.S_IMODE(status.st_mode):o}"
+    return Unread(shown, why, _made_readable(ws, path, status))
+
+
+def _permits(path: Path, status: os.stat_result, uid: int, wanted: int) -> bool:
+    if os.geteuid() == uid:
+        return os.access(path, wanted, effective_ids=True)
+    if status.st_uid == uid:
+        return status.st_mode >> 6 & wanted == wanted
+    try:
+        groups = os.getgrouplist(pwd.getpwuid(uid).pw_name, pwd.getpwuid(uid).pw_gid)
+    except KeyError:
+        groups = []
+    shift = 3 if status.st_gid in groups else 0
+    return status.st_mode >> shift & wanted == wanted
+
+
+def _unfinished(ws: Workspace, now: float) -> Iterator[Unread]:
+    """Files in the inbox whose names say that they are being written, for longer than that takes."""
+    with world_errors(f"read the inbox {ws.inbox}"), directory(ws.root, "mailbox", "inbox") as fd:
+        with os.scandir(fd) as entries:
+            names = sorted(one.name for one in entries if one.name.lower().endswith(_UNFINISHED))
+        for name in names:
+            path = ws.inbox / name
+            with suppress(OSError):
+                status = path.lstat()
+                if not name.startswith(".") and stat.S_ISREG(status.st_mode) and now - status.st_mtime > _PATIENCE:
+                    shown = f"mailbox/inbox/{storable_name(name)}"
+                    stem = name.rpartition(".")[0]
+                    target = ws.inbox / (stem if "." in stem else f"{stem}.md")
+                    command = shlex.join(("mv", "-n", "--", str(path), str(target)))
+                    yield Unread(shown, "its name is that of a file that is still being written", command)
+
+
+def _removed(path: Path) -> str:
+    return shlex.join(("rm", "--", str(path)))
+
+
+def _free(ws: Workspace, name: str) -> Path:
+    """A place in tasks/ for a directory that is to have this name."""
+    names = (name, *(f"{name}-{number}" for number in range(2, 100)))
+    return next((ws.tasks / one for one in names if not os.path.lexists(ws.tasks / one)), ws.tasks / name)
+
+
+def _moved(path: Path, target: Path) -> str:
+    return shlex.join(("mv", "--", str(path), str(target)))

@@ -1,0 +1,106 @@
+"""What the text of a new task says beside its work, for a file in the inbox and a new task.md alike.
+
+Sections that restrain are headers; what may be meant otherwise than it was taken is a doubt; what is ticked is done.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from mailboxd.core.sanitize import excerpt
+from mailboxd.errors import MessageError
+from mailboxd.formats.protocol.head import Head, Place, read_head
+from mailboxd.formats.protocol.headers import CONVERTERS
+from mailboxd.formats.protocol.headings import Ticks, header_lines, misspelt, renamed, restraining_headers, ticks
+from mailboxd.formats.protocol.markdown import Section
+from mailboxd.formats.protocol.spec import SPEC_SECTIONS
+from mailboxd.formats.protocol.strict_yaml import Yaml
+from mailboxd.formats.protocol.words import spelled
+
+_MENTION = re.compile(r"\s*(?:#+[ \t]+)?(@[A-Za-z0-9][\w.-]*)")
+_LISTS = frozenset({"todo", "to_do", "todos", "tasks", "task_list", "todo_list", "backlog", "checklist"})
+"""Names and titles of a list of several things to do."""
+_NUMBERED_ITEMS = re.compile(r"^[ \t]*[-*+][ \t]+\[[ xX]\][ \t]+\**T[0-9]{1,5}\b", re.MULTILINE)
+_MARKS = re.compile(
+    r"(?:[📅🗓⏳🛫]\ufe0f? ?[0-9]{4}-[0-9]{2}-[0-9]{2}|⛔\ufe0f? ?\w{1,40}|🔁 ?\w{1,40})"
+    r"|^[ \t]*(?:DEADLINE|SCHEDULED): <[^<>\n]{1,40}>",
+    re.MULTILINE,
+)
+"""Of Obsidian's tasks, and of Org mode."""
+_CONTEXT = "Context"
+
+
+def read_sections(sections: Iterable[Section], header: Mapping[str, Yaml], place: Place, path: str) -> Head:
+    """What sections like `## Deadline` say, as headers beside those in `header`.
+
+    Raises MessageError: the rules of `head.read_head` and of the headers, `duplicate-key` for what is said in both.
+    """
+    sections = tuple(sections)
+    found, places = restraining_headers(sections, path)
+    said = Head()
+    try:
+        if found:
+            said = read_head(found, {*found}, place, by_person=True)
+        said.header.pop("status", None)  # it has been judged, and is none of ours
+        for name, value in said.header.items():
+            if name in header:
+                raise MessageError("duplicate-key", f"{name} is a header, too", "Keep one of them.", field=name)
+            _convert(name, value)
+    except MessageError as error:
+        section = places.get(said.written.get(error.field or "", error.field or "")) or next(iter(places.values()))
+        problem = f"the section {excerpt(section.heading)}: {error.problem}"
+        hint = f"{error.hint} Correct it, or give it another heading if it is only text."
+        raise MessageError(error.rule, problem, hint, path, section.line, error.field) from None
+    said.doubts += misspelt(sections, SPEC_SECTIONS)
+    return said
+
+
+def _convert(name: str, value: Yaml) -> None:
+    try:
+        CONVERTERS[name](value, lambda _: None)
+    except MessageError as error:
+        error.field = name
+        raise
+
+
+def read_text(
+    text: str, sections: Sequence[Section], title: str, name: str, place: Place
+) -> tuple[tuple[Section, ...], list[str]]:
+    """The sections of a person's text in our own words, with what is done already as context, and the doubts about it.
+
+    `name` is that of its file, without the ending.
+    """
+    own, doubts = renamed(sections)
+    items = ticks(text)
+    if items.done:
+        done = "\n".join(f"- {item}" for item in items.done)
+        own = _with_context(own, f"These are already done; do not do them again:\n\n{done}")
+    return own, [*doubts, *_doubts_about(text, items, title, name, place)]
+
+
+def _with_context(sections: Sequence[Section], text: str) -> tuple[Section, ...]:
+    before = next((section for section in sections if section.is_called(_CONTEXT)), None)
+    if before is None:
+        return (*sections, Section(_CONTEXT, text))
+    longer = Section(before.heading, f"{before.text}\n\n{text}".lstrip(), before.line)
+    return tuple(longer if section is before else section for section in sections)
+
+
+def _doubts_about(text: str, items: Ticks, title: str, name: str, place: Place) -> list[str]:
+    """What in a text may be meant otherwise than it was taken."""
+    doubts = []
+    mention, own = _MENTION.match(text), place.agent
+    if mention and place.agents and (agent := place.agent_called(mention[1])) not in ("", own):
+        doubts.append(f"@{agent} is named first: {own} took it. If {agent} is to do it, write `agent: {agent}`")
+    if outside := header_lines(text):
+        said = ", ".join(outside)
+        doubts.append(f"{said}: such lines look like headers; outside of two lines `---` they are text")
+    if marks := _MARKS.search(text):
+        doubts.append(f"{excerpt(marks[0])}: the marks of another tool for days, order and repetition are text here")
+    if (items.open + len(items.done) > 1) and {spelled(name), spelled(title)} & _LISTS:
+        ticked = f"; the {len(items.done)} ticked ones are not done again" if items.done else ""
+        doubts.append(f"a list of {items.open} open items was taken as one task{ticked}")
+    elif len(_NUMBERED_ITEMS.findall(text)) > 1:
+        doubts.append("its list looks like several tasks with an order; it was taken as one, and can be made a plan")
+    return doubts

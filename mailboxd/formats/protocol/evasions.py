@@ -1,0 +1,636 @@
+"""Short answers that may not be the work: refusals, failures, promises, questions, calls of tools, plans in prose.
+
+Done is claimed, not assumed. Such an answer is asked about once, because each of these texts can also be a result that
+was asked for. So the tables are closed and a wrong suspicion costs one turn; a wrong trust completes a task with an
+excuse. Length, a list, code or a heading end the suspicion, except for what the first sentence says of the work itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from mailboxd.core.sanitize import excerpt
+from mailboxd.core.vocabulary import Turn
+from mailboxd.formats.protocol import words
+from mailboxd.formats.protocol.calls import is_call
+from mailboxd.formats.protocol.phrases import any_of
+
+MOST = 700
+"""Characters of a text that is suspected."""
+_MOST_PLAN = 2_000
+SURE = "Is this the result itself? Then answer `---`, `status: done`, `---` and nothing else."
+FAILED = "`---`, `type: reply`, `status: failed`, `---`, `## Error` and the reason"
+_ASK = "`---`, `type: question`, `---` and the question"
+
+
+class Kind(Enum):
+    """What an answer seems to do instead of the work."""
+
+    REFUSAL = "a refusal"
+    FAILURE = "a failure"
+    QUESTION = "a question"
+    PROMISE = "a promise"
+    CLAIM = "a report that something was done"
+    CALL = "a call of a tool"
+    PLAN = "a plan"
+    IGNORANCE = "not knowing"
+
+
+@dataclass(frozen=True, slots=True)
+class Evasion:
+    """What the text seems to be, and the sentence that asks about it."""
+
+    kind: Kind
+    problem: str
+
+
+def evasion(text: str, turn: Turn, agents: Iterable[str]) -> Evasion | None:
+    """What `text`, the cleaned answer to a turn, seems to be instead of the work; None if nothing speaks for that."""
+    if is_call(text):
+        return _of(Kind.CALL, text, turn)
+    if len(text) <= _MOST_PLAN and _plans(text, frozenset(agents)):
+        return _of(Kind.PLAN, text, turn)
+    kind = _kind(text, turn) if len(text) <= MOST else None
+    return None if kind is None else _of(kind, text, turn)
+
+
+def failure(text: str) -> Evasion:
+    """The suspicion that an answer which is only an error is a failure."""
+    return _of(Kind.FAILURE, text, Turn.WORK)
+
+
+def denies(text: str) -> bool:
+    """Whether the text of a reply that is declared done says that the work was refused or not possible."""
+    return len(text) <= MOST and _kind(text, Turn.WORK) in (Kind.REFUSAL, Kind.FAILURE)
+
+
+def confirms(text: str) -> bool:
+    """Whether the answer to the question `Is this the result?` is a yes, without a result of its own."""
+    return len(text) <= 120 and _CONFIRMS.fullmatch(_folded(text).strip(" *_`\"'.!")) is not None
+
+
+def leaves_open(text: str) -> bool:
+    """Whether the text around a vote asks back at its end, or begins with that its author cannot vote."""
+    sentences = _sentences(_folded(text)) if len(text) <= MOST else []
+    if not sentences:
+        return False
+    asks = sentences[-1].endswith(("?", "\uff1f")) and not _OFFER.match(sentences[-1])
+    return asks or _NO_VOTE.match(sentences[0]) is not None
+
+
+def manners(paragraph: str) -> bool:
+    """Whether a paragraph at the end of an answer is an offer or a wish, and no part of it."""
+    folded = _folded(paragraph).strip()
+    return bool(folded) and all(_OFFER.match(sentence) for sentence in _sentences(folded))
+
+
+def _of(kind: Kind, text: str, turn: Turn) -> Evasion:
+    return Evasion(
+        kind, f"{_SAYS[kind].format(said=excerpt(text.strip().partition(chr(10))[0], 140))} {_do(kind, turn)}"
+    )
+
+
+_SAYS = {
+    Kind.REFUSAL: "{said} reads like a refusal, and the task is not done.",
+    Kind.FAILURE: "{said} says that the work was not possible, or not finished.",
+    Kind.QUESTION: "{said} reads like a question to the sender.",
+    Kind.PROMISE: "{said} accepts or promises the work, but does not deliver it.",
+    Kind.CLAIM: "{said} says that the work is done, but your whole answer is the outcome, and the work is not in it.",
+    Kind.CALL: "{said} is a tool call written as text; nothing was carried out.",
+    Kind.PLAN: "{said} reads like a plan, but is not in the form of one, so nothing was started.",
+    Kind.IGNORANCE: "{said} says that you do not know the answer.",
+}
+
+
+def _do(kind: Kind, turn: Turn) -> str:
+    if turn is Turn.ANSWER:
+        if kind is Kind.CALL:
+            return "Answer the question in plain text."
+        return (
+            f"If only the operator can answer, write {_ASK}. If the work can go on without an answer, write the single "
+            f"word `REPLY_SKIP`. If this is your answer, write `---`, `status: done`, `---` and nothing else."
+        )
+    match kind:
+        case Kind.REFUSAL | Kind.FAILURE:
+            return f"If it cannot be done, answer {FAILED}; otherwise do it. {SURE}"
+        case Kind.QUESTION:
+            return f"If you cannot go on without an answer, send {_ASK}; otherwise go on without it. {SURE}"
+        case Kind.PROMISE if turn is Turn.DISPATCH:
+            return f"If you will reply later by message, answer `---`, `type: ack`, `---`; otherwise do it now. {SURE}"
+        case Kind.PROMISE | Kind.CLAIM:
+            return f"Do it now, and send the work itself. {SURE}"
+        case Kind.CALL:
+            return "Use the tool, and then answer with what was done; or quote it in fenced code under `## Results`."
+        case _:
+            return (
+                "If these are subtasks, send them as `---`, `type: plan`, `---`, `## DAG` and a YAML block with "
+                f"`subtasks:`, each with `agent`, `description` and `depends_on`. {SURE}"
+            )
+
+
+# Plans in prose
+
+_ITEM = re.compile(
+    r"^[ \t]*(?:[-*+\u2022][ \t]|\d{1,3}[.)][ \t]|(?:step|schritt|第)[ \t]*[\d一-鿿]{1,2}|\|)(.*)$",
+    re.MULTILINE | re.IGNORECASE,
+)
+_PLANNING = re.compile(
+    r"\b(?:i'll|i will|we'll|we will|i would|i'd|we would|i am going to|i'm going to|let's|i plan|i propose|i "
+    r"suggest|"
+    r"(?:my|the|a|our) (?:\w+ )?plan|split|divide|break (?:it|this|the)|delegate|assign|hand (?:it|this|"
+    r"over)|subtasks?|sub-tasks?|"
+    r"step[s]? (?:\d|are|would|as)|approach|workflow|plane|teile|aufteilen|vorgehen)\b|\bplan:|计划|步骤|"
+    r"拆分|分配|我将|我会",
+    re.IGNORECASE,
+)
+_TOLD = re.compile(r"@?([\w.-]{1,80}) ?(?:(?:will|should|shall|is going to|is to)\b|->|\u2192)")
+_DOES = re.compile(
+    r"[ \t]*[*_`]{0,3}@?([\w.-]{1,80})[*_`]{0,3}([ \t]*[:\u2014\u2013-])?[*_`]{0,3}[ \t]+([^\W\d_]{2,40})"
+)
+_DID_SO = re.compile(
+    r"\w+ed|found|wrote|said|says|has|had|was|is|are|did|reports|made|sent|built|read|got|gave|hat|wurde"
+)
+_GIVEN = re.compile(r"\b(?:assign|delegate|give|hand|pass)(?: [\w']{1,20}){0,4} to @?([\w.-]{1,80})")
+_AGENT_COLUMN = frozenset({"agent", "assignee", "owner", "assigned_to", "who", "responsible", "executor", "by"})
+
+
+def _plans(text: str, agents: frozenset[str]) -> bool:
+    """Whether items of a list, or rows of a table, give work to agents, and the text speaks of doing so."""
+    if "```" in text or "~~~" in text:
+        return False
+    names = {name.casefold() for name in agents if name not in ("self", "me", "main")}
+    if names and len(text) <= MOST and _tells(text.casefold(), names) >= 2:
+        return True
+    rows = list(_ITEM.finditer(text))
+    items = [row[1] for row in rows]
+    if len(items) < 2:
+        return False
+    if names and all(_begins_with(row, names) for row in rows):
+        return True
+    given = sum(1 for item in items if _gives(item, names))
+    header = items[0].casefold()
+    if text.lstrip().startswith("|") or "\n|" in text:
+        columns = {words.spelled(cell) for cell in header.split("|")}
+        if (
+            given
+            and columns & _AGENT_COLUMN
+            and (columns & {"step", "task", "subtask", "order", "depends_on", "after"})
+        ):
+            return True
+    return given > 0 and _PLANNING.search(text) is not None
+
+
+def _begins_with(row: re.Match[str], names: set[str]) -> bool:
+    """Whether an item says first which agent does it, and not what an agent has done."""
+    found = _DOES.match(row[1].casefold())
+    if found is None or found[1].rstrip(".-") not in names or _DID_SO.fullmatch(found[3]):
+        return False
+    return not found[2] or row[0].lstrip()[0] not in "-*+\u2022|"
+
+
+def _tells(folded: str, names: set[str]) -> int:
+    """How many times the text says what an agent is to do: `beta will ...`, `gamma -> prices`."""
+    told = sum(found[1].rstrip(".-") in names for found in _TOLD.finditer(folded))
+    return told + sum(found[1].rstrip(".-") in names for found in _GIVEN.finditer(folded))
+
+
+def _gives(item: str, names: set[str]) -> bool:
+    tokens = re.findall(r"@?[\w.-]+", item.casefold())
+    return any(token.lstrip("@").rstrip(".-") in names for token in tokens)
+
+
+# Sentences
+
+_LIST = re.compile(r"^[ \t]*(?:[-*+\u2022][ \t]|\d{1,3}[.)][ \t]|\|)", re.MULTILINE)
+_HEADING = re.compile(r"^#{1,6}[ \t]|^[^\n]+\n(?:===|---)", re.MULTILINE)
+_MARKUP = re.compile(r"^[ \t]*(?:<[!A-Za-z/?]|\.\. |[{[]|@@ )", re.MULTILINE)
+_CODE = re.compile(r"[;{}]$|^(?:import|from|const|let|var|def|class|function|export|#include|package) \S", re.MULTILINE)
+_BREAK = re.compile(r"(?<=[.!?\u2026])[\"')\u201d*_]*[ \t]+|(?<=[\u3002\uff01\uff1f])|\n+")
+_PLACEHOLDER = re.compile(
+    r"[\[<({]{1,3}[\w ,'./-]{0,80}\b(?:here|placeholder|insert|tbd|todo|to be (?:added|filled|written|done)|to "
+    r"follow)\b"
+    r"[\w ,'./-]{0,80}[\])>}]{1,3}",
+    re.IGNORECASE,
+)
+_LETTER = re.compile(
+    r"\A(?:subject:[^\n]{0,200}\n+)?(?:dear|hello|hi|hey|good (?:morning|day|evening)|to whom|sehr geehrte|liebe|"
+    r"lieber|hallo|cher|"
+    r"chère|estimad|querid|caro|cara|gentile|prezad)\b[^\n]{0,80}[,:!]?\n",
+    re.IGNORECASE,
+)
+_CLOSING = re.compile(
+    r"^(?:(?:kind|best|warm|with (?:kind|best|warm)) (?:regards|wishes)|regards|yours|sincerely|best|cheers|mit "
+    r"freundlichen|viele gr|herzliche|cordialement|saludos|un saludo|atenciosamente|cordiali)\b",
+    re.MULTILINE | re.IGNORECASE,
+)
+
+_FILL = (
+    r"(?:, )?(?:(?:really|very|so|truly|terribly|currently|also|simply|just|still|unfortunately|therefore|sadly|only|"
+    r"not|now|then|actually|however)[ ,]++)*"
+)
+_WORKS = (
+    r"(?:help|assist|do|complete|fulfil|fulfill|comply|provide|write|create|access|open|read|find|finish|"
+    r"continue|proceed|carry|"
+    r"perform|generate|answer|determine|produce|support|process|see|send|order|execute|run|reach|retrieve|"
+    r"download|fetch|"
+    r"engage|browse|view|verify|check|load|save|edit|modify|translate|summari[sz]e|deliver|make|take on|accept|"
+    r"start|begin|connect|locate|fully|actually|be of)"
+)
+_CANNOT = (
+    r"(?:can't|cannot|can not|could not|couldn't|won't be able to|will not be able to|am not able to|'m not "
+    r"able to|was not able to|wasn't able to|am unable to|'m unable to|was unable to|were unable to|are unable "
+    r"to|unable to|won't|will not|failed to|did not manage to|didn't manage to)"
+)
+_FOUND_NONE = (
+    r"(?!find (?:a|an|any|anything|no|other|further|more|evidence|errors|problems|mistakes)\b)(?!see (?:a|an|any)\b)"
+)
+_WORK_NAMES = (
+    r"(?:task|work|request|job|summary|file|document|report|order|translation|step|operation|assignment|action|"
+    r"command|question|instruction)s?"
+)
+_REFUSES = re.compile(
+    rf"(?:^|[,;] |^(?:final |my )?(?:note|results?|status|answer|update|problem|issue|error|response|outcome|"
+    rf"reason)\W{{1,4}}|"
+    rf"\b(?:but|and|so|therefore|because|as|that|unfortunately|regrettably|sorry)[, ]+)(?:i|we)(?: am|'m| are|'re| "
+    rf"was| "
+    rf"were)?[ ]*{_FILL}{_CANNOT} {_FILL}{_FOUND_NONE}{_WORKS}\b"
+    rf"|^(?:i'm|i am|we are|we're) {_FILL}(?:unable|not able|not allowed|not permitted|not comfortable|not "
+    rf"authori[sz]ed|prohibited|afraid)\b"
+    r"|^(?:i|we) (?:must|have to|need to|will have to)? ?(?:respectfully )?(?:decline|refuse)\b"
+    r"|^as an? (?:ai|language model|llm|assistant)\b|^(?:it|this|that) (?:goes |is )?(?:against|violates|beyond) "
+    r"(?:my|our|the)\b|^(?:unfortunately,? )?(?:it|this|that)(?:'s| is| falls| lies) (?:outside|beyond)(?: of)? "
+    r"(?:my|our|what (?:i|we))\b"
+    rf"|^(?:i|we) (?:do not|don't|did not|didn't|currently do not|currently don't) have (?:the |any |enough |"
+    rf"sufficient |direct )*(?:access|ability|abilities|permission|permissions|tool|tools|capability|information|"
+    rf"data|context|means|right)\b"
+    r"|^(?:i|we) (?:have no|lack) (?:the |any )*(?:access|ability|permission|permissions|tool|tools|way|means|"
+    r"information)\b"
+    r"|^(?:my|our) (?:\w+ )?(?:polic(?:y|ies)|guidelines?|instructions?|rules?|programming|training|principles|"
+    r"restrictions|safety \w+|configuration|permissions)\b[^.]{0,40}\b(?:not|n't|prohibits?|forbids?|prevents?|"
+    r"restricts?)\b|\b(?:conflicts? with|contradicts?|goes against|against|violates?|in violation of) (?:my|our) "
+    r"(?:\w+ )?(?:polic|guideline|instruction|rule|programming|principle|training|value|restriction|permission)"
+    r"|\bnot (?:something|a thing|anything) (?:that )?(?:i|we)(?:'m|'re|'ll| can| could| am| are| will| would)\b"
+    r"|\b(?:prevents?|stops?|keeps?|prohibits?) me from\b|\b(?:not|n't) (?:allow|permit|let|enable)(?:ed)? me to\b"
+    r"|^(?:i|we) (?:do not|don't|would not|wouldn't|did not|didn't) (?:really )?(?:feel comfortable|feel able|think "
+    r"(?:i|we) (?:should|can|could)|want to|wish to|believe (?:i|we) (?:should|can))\b"
+    r"|^(?:i|we)(?:'d| would) (?:rather not|prefer not)\b|^(?:i|we) (?:gave|had to give|have given|give) up\b"
+    r"|^(?:my|our|all) (?:\w+ )?(?:attempts?|efforts?)\b[^.]{0,40}\bfail"
+    rf"|^(?:i|we)(?:'m| am| was|'re| are| were) {_FILL}(?:unable|not able) to {_FOUND_NONE}[a-z]"
+    r"|^(?:i|we)(?:'m| am|'re| are) not going to\b|^(?:i|we)(?:'m| am| was|'re| are| were|'ve been| have been) "
+    r"(?:(?:instructed|told|"
+    r"asked) not to|not (?:supposed|designed|meant|trained|programmed|configured))\b"
+    r"|^(?:nope|no|nah|sorry)[,.]? (?:i )?(?:can't|cannot|can) do\b"
+    rf"|^(?:{any_of('unable')})"
+)
+_CANNOT_AT_ALL = re.compile(
+    rf"(?:(?:however|but|so|unfortunately|therefore|sorry)[, ]+)?i {_FILL}(?:can't|cannot|can not|could not|couldn't) "
+    rf"{_FOUND_NONE}(?!believe|wait|remember|forget|imagine|sleep|live|stand|stop|help but|help (?:falling|it)|"
+    rf"complain|"
+    r"recommend|say|get|hear|feel|love|be |bear|think|deny|see|move|speak|breathe)[a-z]"
+)
+"""Whatever it is that the author cannot do: of the work, if the answer says hardly more."""
+_NO_VOTE = re.compile(
+    rf"(?:(?:i'm |i am )?sorry,? (?:but )?|unfortunately,? )?(?:i|we)(?: am| are|'m|'re)? {_FILL}{_CANNOT} (?:\w+ "
+    rf"){{0,2}}"
+    r"(?:vote|decide|judge|answer|assess|determine|evaluate|choose|say|tell|help)\b"
+)
+_APOLOGY = re.compile(
+    r"^(?:(?:i'm|i am|we are|we're) )?(?:so |very |really |truly |terribly )?sorry(?! seems| is\b| was\b| "
+    r"songs?\b)\b|^(?:my |our )?(?:sincere "
+    r")?apologies\b|^(?:i|we) (?:sincerely )?apologi[sz]e\b|^(?:unfortunately|regrettably|sadly)[, ]*$"
+    rf"|^(?:{any_of('sorry')})"
+)
+_FAILS = re.compile(
+    rf"\b(?:the|this|your|that) (?:\w+ ){{0,2}}{_WORK_NAMES}\b[^.!?]{{0,40}}(?:cannot|could not|can't|couldn't|"
+    rf"was not|wasn't|has not|hasn't|were not) (?:be |been )?(?:\w+ )?(?:completed?|done|finished|fulfilled|"
+    rf"processed|carried|executed|performed|written|summed|read|opened|found|loaded|accessed|started|possible|"
+    rf"sent|delivered|available|attached)\b"
+    r"|^(?:it|this|that)(?: work| task)? (?:is|was|proved|seems) (?:\w+ )?(?:not possible|impossible|not "
+    r"feasible)\b|^(?:it|this|that) (?:cannot|could not|can't|couldn't) be (?:done|completed|finished|carried)\b"
+    rf"|^{_FILL}(?:unable to|could not|couldn't|cannot|can't|failed to) {_FOUND_NONE}{_WORKS}\b|^(?:the "
+    rf")?(?:task|work|job|run|execution|attempt|command|request|operation) (?:has )?failed\b|^(?:execution |task "
+    rf"|run )?failed\s*[:.!-]|^failed$"
+    r"|^(?:unfortunately|regrettably|sadly|alas),? [^.]{0,80}\b(?:not|never|n't|unable|fail(?:ed|s))\b"
+    r"|\b(?:tool|command|request|api|server|call|browser|script|model|service|connection|backend|"
+    r"function)\b[^.!?]{0,30} "
+    r"(?:returned|threw|raised|reported|gave|responded with|ended (?:in|with)|resulted in) an? (?:\w+ ){0,2}(?:error|"
+    r"exception|failure|timeout)\b|\bthere is no result\b"
+    r"|^(?:i|we) (?:have |'ve )?(?:encountered|ran into|run into|hit|got|experienced|faced) (?:an?|some) (?:\w+ "
+    r"){0,2}(?:problem|"
+    r"error|issue|exception|failure|timeout)s?\b|^there (?:was|is|has been) an? (?:\w+ ){0,2}(?:problem|error|issue) "
+    r"(?:with|while|"
+    r"when|in) (?:(?:the|my|your) )?(?:tool|file|request|connection|task|api|server|reading|opening|accessing|"
+    r"processing|executing|"
+    r"running|loading|search|system|service|network)\b|^(?:it|this|that) (?:has )?(?:failed|didn't work|did not work|"
+    r"went wrong)(?:,|"
+    r"\W*$)"
+    r"|^(?:i|we)\b[^.]{0,120}\bbut\b[^.]{0,80}\b(?:failed|could not|couldn't|was not able|not (?:done|complete|"
+    r"finished|"
+    r"possible))\b"
+    r"|^(?:error(?!s)|fatal|exception(?!s))[\w ]{0,20}\s*[:\uff1a]|^(?:something went wrong|an? "
+    r"(?:\w+ )?error (?:has )?occurred|(?:permission|access) denied|"
+    r"(?:this is |that is )?(?:not possible|impossible)\W*$|i(?:'m| am) (?:currently )?(?:busy|overloaded)|(?:the "
+    r")?(?:request|connection) timed out|"
+    r"(?:i|we) (?:do not|don't) know\b|(?:i|we) have no idea|there (?:is|was) no (?:such )?(?:file|folder|"
+    r"directory)\b|please try again)|^(?:api|http|"
+    r"network|timeout|rate limit|internal server|server)[\w ]{0,20} error\b|^traceback \("
+    r"|\b(?:file|folder|directory|page|document|attachment|repository|dataset|image|link|"
+    r"url)\b(?:[^.!?]|\.(?=\w)){0,60}\b(?:does not exist|doesn't exist|do not exist|is missing|are missing|was not "
+    r"found|were "
+    r"not found|not found|could not be found|cannot be found|is not accessible|was not attached|was not provided|"
+    r"is not available)\b"
+    r"|\b(?:no|nothing|not any) (?:file|document|text|attachment|image|data|input)?s? ?(?:was|were|has been|have "
+    r"been|is|are) (?:attached|provided|given|included|supplied|shared)\b|^you (?:did not|didn't|have not|"
+    r"haven't) (?:attach|provide|include|share|give|sp)"
+    r"|\b(?:partially|partly|only half|only partly|not fully|not yet|incompletely) (?:done|complete|completed|"
+    r"finished)\b|\bthe rest (?:is missing|is still missing|follows|will follow|is open|remains)\b|\b(?:ran|run|"
+    r"running) out of (?:time|tokens|space|context)\b|^\W*to be continued"
+    rf"|^(?:{any_of('failed')})|{any_of('missing')}"
+)
+_ERROR = re.compile(
+    r"\A(?:(?:error|fatal|failed|tool error|result)\s*[:\uff1a-]\s*)?(?:"
+    r"(?-i:(?:[a-z_]\w{0,30}\.){0,5}(?:[A-Z]\w{0,40})?(?:Error|Exception|[a-z]Timeout|KeyboardInterrupt)\b\s*[:(])"
+    r"|(?-i:E(?:NO[A-Z]+|ACCES|PERM|CONN[A-Z]+|TIMEDOUT|ISDIR|EXIST|ADDR[A-Z]+|PIPE|MFILE|BUSY|AI_AGAIN|HOSTUNREACH))\b"
+    r"|Traceback \(most recent|panic: |segmentation fault|fatal: |aborted \(|killed\W*\Z"
+    r"|(?:[\w./-]{1,40}: ){1,4}(?:line \d+: )?(?:.{0,60}: )?(?:no such file|permission denied|command not found|cannot "
+    r"(?:access|open|stat)|not found|is a directory)"
+    r"|no such (?:file|directory|command|table|host)\b|(?:file|command|module|path|page|resource) not found\b"
+    r"|(?:permission|access) denied\b|operation not permitted\b|connection (?:refused|reset|closed|aborted|timed out)\b"
+    r"|(?:HTTP(?:/[\d.]{1,3})?|status code|(?:http )?error(?: code)?)[ :]{1,2}[45]\d\d(?:\W*\Z|[ :-]{1,3}[\w "
+    r"]{0,30}\W*\Z)"
+    r"|[45]\d\d[ :-]{1,3}(?:bad request|unauthori[sz]ed|payment required|forbidden|not found|method not|request "
+    r"timeout|"
+    r"conflict|gone|too many|internal server|not implemented|bad gateway|service unavailable|gateway timeout|client "
+    r"error|"
+    r"server error|overloaded)"
+    r"|(?:internal server error|bad gateway|service unavailable|gateway timeout|too many requests|unauthori[sz]ed|"
+    r"forbidden)\W*\Z"
+    r"|(?:[\w']+ ){0,3}(?:rate[ -]?limit|quota|usage limit|token limit|context length|context window|credit balance|"
+    r"max(?:imum)? (?:number of )?(?:tokens|turns|iterations|steps|retries|attempts))[\w ]{0,20} (?:was |has been |"
+    r"is )?"
+    r"(?:exceeded|reached|hit|exhausted|too low)\b"
+    r"|(?:request|operation|command|tool|read|connection|agent|model)? ?timed out\b|timeout (?:after|while)\b"
+    r"|(?:process |command |it )?exit(?:ed)?(?: with)? (?:code|status) [1-9]|stopped after \d+ (?:steps|iterations|"
+    r"turns)"
+    r"|agent stopped due to|you(?:'ve| have)? (?:exceeded|reached|hit) your)",
+    re.IGNORECASE,
+)
+"""How a text begins that is the message of a program or a service that failed."""
+
+_STATUS_LINE = re.compile(
+    r"^\W*(?:final |task |overall )?(?:status|state|result|outcome|ergebnis|状态)\W*[:=\uff1a]\W*([\w "
+    r"]{2,24})\W*$",
+    re.MULTILINE,
+)
+_NEEDS = re.compile(
+    r"^(?:to|in order to) [^,]{3,80}, (?:i|we)(?:'ll|'d| will| would)? need\b|"
+    r"\bbefore (?:i|we) (?:can|could|start|begin|go|do|order|write|proceed|continue)\b"
+    r"|\b(?:i|we)(?:'d| would)? (?:still |first |just |also |would |will )*(?:need|require|am missing|are "
+    r"missing)(?:ed)? (?:one|two|three|four|a few|some|more|to know|additional|further|clarification|clarity|"
+    r"information|your|you to|an answer|a decision|input|the following|details|a bit more)\b"
+    r"|\b(?:could|can|would|will) you (?:please |kindly |also )*(?:tell|provide|clarify|confirm|share|specify|"
+    r"send|let|give|upload|attach|explain|say|point|paste|advise)\b"
+    r"|\bplease (?:clarify|specify|tell me|provide me|advise|confirm (?:which|whether|if|what)|let me know "
+    r"(?:which|what|how|who|when|where|whether|if (?!you(?:'d| would)? (?:like|need|want|have)))|(?:upload|"
+    r"attach|paste|share|provide) (?:the|a|your|me|more|additional))"
+    r"|\b(?:i|we) (?:have|'ve) (?:got )?(?:a|one|two|three|some|a few|several) (?:\w+ )?questions?\b|\b(?:it's|"
+    r"it is|i'm|i am) (?:un|not )(?:clear|sure) (?:to me )?(?:which|what|whether|if|how|who|where|when)\b"
+    r"|^(?:i|we) (?:still |first |only |just |also )*(?:need(?! to )|require|am missing|are missing|"
+    r"lack)\b[^.]{0,80}\b(?:to (?:go on|"
+    r"continue|proceed|start|begin|finish|complete|do (?:this|that|it)|help|answer|work)|before|first)\b"
+    r"|^please (?:send|give|supply) (?:me|us)\b"
+    r"|\b(?:task|request|instructions?|question|requirement|assignment)s?\b[^.]{0,30}(?:is|are) (?:very |too |quite |"
+    r"still )*"
+    r"(?:unclear|not (?:very |entirely |quite )?clear|ambiguous|vague|not specific)\b"
+    r"|\b(?:i|we) (?:do not|don't|did not|didn't|cannot|can't) (?:quite |fully |really )*understand\b"
+    rf"|{any_of('asks')}"
+)
+_WANTS = re.compile(r"\b(?:i|we) (?:still |first |only |just )?need\b")
+_OFFER = re.compile(
+    r"(?:would you (?:like|prefer|want)|do you want|shall i|should i (?:also|make|add|change|adjust|send|write|"
+    r"include|go)|want me to|let me know\b(?! (?:which|what|how many|who|when|where)\b)|feel free|if you(?:'d| "
+    r"would)? (?:like|need|want|have|prefer|upload|provide|share|send|tell)|i hope\b|(?:i )?hope (?:this|that|"
+    r"it)|is there anything|(?:i'm|i am|i'd be|i would be|i will be|i'll be)? ?(?:happy|glad|here) to|i can "
+    r"(?:also|then|adjust|make)|just (?:tell|let|say|ask)|don't hesitate|please (?:feel free|don't hesitate|do "
+    r"not hesitate|let me know if you(?:'d| would)? (?:like|need|want|have))|anything else|good luck|enjoy\b|"
+    rf"{any_of('offers')})",
+    re.IGNORECASE,
+)
+_IF = re.compile(r"(?:if|wenn|si|se|als|jeśli|если|om)\b|如果|希望")
+_ABOUT_ME = re.compile(
+    r"\b(?:i|i'll|i'm|i'd|me|we|us|my|ask|question|questions|anything|ich|mir|mich|wir|uns|fragen|frage|je|moi|nous|"
+    r"yo|nos|eu|mi|"
+    r"io|ik|mij|я|мне|меня|jag|mig)\b|我|告诉|问题|帮助|有用"
+)
+_OPENERS = (
+    r"(?:(?:as (?:requested|instructed|you asked|asked)|(?:based on|according to|following) [^,.]{1,60}|good news|"
+    r"great news)[,:!] *+)?"
+    r"(?:(?:ok|okay|hmm?|well|um|wait|sure|sure thing|great|perfect|understood|got it|thanks|yes|alright|all right|"
+    r"now|first|then|next|"
+    r"noted|"
+    r"acknowledged|roger|received|absolutely|certainly|of course|no problem)[,:! -]+)*"
+)
+_PROMISES = re.compile(
+    rf"{_OPENERS}(?:(?:i|we)(?: will|'ll|'m going to| am going to| are going to| shall)\b(?! (?:always|never|love|miss|"
+    r"remember|follow you)\b)|let me (?!know)|(?:i|we) can (?:certainly |definitely |absolutely |gladly |surely "
+    r")*(?:do|help|handle|take care)\b|"
+    r"(?:task |current |my )*(?:status|state)\W{1,3}(?:in progress|pending|running|started|not started|working|"
+    r"queued|waiting)\b|"
+    r"let's (?:start|begin|get started)|i need to (?:read|check|look|see|"
+    r"find|open|"
+    r"analy[sz]e|review|search|examine|understand|gather|verify|first|start|think)\b|(?:i|we)(?:'m| am|'re| are) "
+    r"(?:now |"
+    r"currently |already |still )*(?:working|starting|looking|checking|beginning|preparing|processing|on it|about to|"
+    r"reading|analy[sz]ing|reviewing|gathering|searching|investigating)\b|"
+    r"(?:still )?working on\b|on it\b|will do\b|starting\b|(?:i|we)(?:'ve| have) (?:now |just |already )*(?:started|"
+    r"begun|"
+    r"received|accepted|noted|queued|scheduled|taken|delegated|"
+    r"forwarded|assigned|handed|asked|passed|routed|escalated)\b|(?:queued|accepted|pending|in progress|loading|"
+    r"processing)"
+    r"\W*$|[a-z' ]{1,40} (?:is |are )?(?:now |still )*(?:in progress|under way|underway|ongoing|pending)\W*$|give "
+    r"me\b|one "
+    r"moment|just a (?:moment|second|minute)|a moment please|stand by|hold "
+    r"on|please (?:wait|stand by|hold on|be patient|give me)|bear with me|(?:more|results?|an update|the answer|"
+    r"details) "
+    r"(?:will follow|soon|later|shortly|to follow)|(?:will|to) (?:report|get|reply|be) back\b|(?:to be "
+    r"continued|\(continued|continued (?:in|below|on))\b|(?:part|"
+    r"section) \d[^.]{0,20} (?:follows|will follow|coming)\b|your (?:request|"
+    r"task) (?:has been|was|is) (?:received|accepted|queued|noted|being)|(?:the )?task (?:received|accepted|"
+    rf"acknowledged|noted)|{any_of('promises')})"
+)
+_ACK = re.compile(
+    r"(?:got it|ack|here you go|there you go|here it is|understood|ok|okay|okey|sure|sure thing|certainly|of "
+    r"course|absolutely|alright|all right|"
+    r"acknowledged|acknowledge|roger(?: that)?|copy that|noted|received|thanks|thank you(?: (?:very much|so "
+    r"much))?(?: for (?:the|your|this) (?:task|message|request|update|details|information|instructions|"
+    r"clarification|question|feedback))?|great|perfect|no problem|no worries|happy to help|my pleasure|great "
+    rf"question|good question|with pleasure|{any_of('received')})"
+)
+_GREETING = re.compile(r"(?:hello|hi|hey)(?: there)?|good (?:morning|day|evening)")
+_DID = (
+    r"(?:completed?|finished|done|carried out|executed|written|created|prepared|drafted|delivered|fulfilled|"
+    r"implemented|"
+    r"addressed|performed|handled|processed|generated|wrote|did|made|updated|changed|edited|added|fixed|saved|sent|"
+    r"moved|"
+    r"removed|deleted|applied|refactored|translated|checked|reviewed|corrected|improved|modified|adjusted|revised|"
+    r"rewritten|"
+    r"rewrote|built|tested|verified|analy[sz]ed|summari[sz]ed|compiled|collected|gathered|merged|committed|pushed|"
+    r"deployed|"
+    r"configured|installed|uploaded|published|posted|submitted|produced|put|stored|documented|formatted|cleaned|"
+    r"resolved|"
+    r"converted|organi[sz]ed|provided|included|placed)"
+)
+_NOW = r"(?:now |successfully |all |fully |already |also |just )*"
+_CLAIMS = re.compile(
+    rf"{_OPENERS}(?:(?:all )?(?:done|finished|complete|completed|todo|tbd|tba)\W*$|(?:all )?done\b[,!. ]*(?:see|"
+    rf"check)\b|"
+    r"successfully \w+(?:ed|ten)\b|(?:i|we)(?:'ve| have) (?:now |just |already |also |successfully )*[a-z]{2,20}ed\b|"
+    rf"(?:i|we)(?:'ve| have)?(?: now| just| already| also| successfully| gone ahead and)* {_DID}\b|"
+    r"(?=.{0,120}$)(?:the|your|this|that|all|everything)\b(?:(?! (?:that|which|what|where|when|how|who|whose)\b) "
+    r"[\w'-]{1,30}){0,6}"
+    rf" (?:(?:has been|have been|was|were) {_NOW}(?:{_DID}|met|put)|(?:is|are) {_NOW}(?:completed?|done|finished|"
+    rf"fulfilled|"
+    r"met|ready|in place|written|created|prepared|implemented|updated|saved|delivered))"
+    r"(?:\W*$|,? (?:and|as|to|in|on|for|with|by|into|at|successfully|accordingly)\b)|(?:the )?(?:task|work|job|"
+    r"everything|all|"
+    r"mission|request|it)(?: is| was| has been)?(?: now| all| successfully| fully)? (?:completed?|done|finished|"
+    r"accomplished|"
+    r"fulfilled)\b|it (?:meets|fulfils|fulfills|satisfies) (?:all|every|the)|(?:successfully )?(?:completed|"
+    r"finished)(?: "
+    r"successfully)?$|all (?:acceptance )?criteria (?:are|were|have been) (?:met|fulfilled|satisfied)|i(?:'m| am) "
+    r"(?:all )?"
+    r"(?:done|finished|ready)\b|(?:please )?(?:see|find|check|refer to|open|review|consult)\b[^.]{0,40}\b(?:attached|"
+    r"attachment|file|report|above|below|document)\W*$|(?:the|my|your)(?: [\w'-]{1,20}){1,3} (?:is|are|can be found) "
+    r"(?:now )?"
+    r"(?:attached|enclosed|in the (?:file|attachment|document|workspace|folder|repository)|below|above|available)\W*$|"
+    rf"{any_of('done')})"
+)
+_SPECIFIC = re.compile(r"\d|`|[\w-]+\.[a-z]{2,5}\b|://|\"[^\"]+\"|\u201c")
+"""What makes a report one about something: a number, a name of a file, an address, a quotation."""
+_PREAMBLE = re.compile(
+    r"(?:here(?:'s| is| are)|below|this is|hier ist|voici|aquí|以下|这是|sure|certainly|of "
+    r"course)\b.*[:\uff1a]$"
+)
+_IGNORANT = re.compile(
+    r"\b(?:cannot|can't|could not|couldn't) (?:say|tell)\b|\b(?:does not|doesn't|do not|don't) (?:say|mention|"
+    r"specify|state|tell)\b|"
+    r"\bnot (?:specified|known|stated|mentioned|given|in my task)\b|^unknown$|\b(?:i|we) (?:do not|don't|did not|"
+    r"didn't) (?:have (?:that|this|the|any|enough) (?:information|data|detail|"
+    r"answer|knowledge)|know|see (?:it|that|this) (?:mentioned|stated)|find (?:it|that|this))\b|\b(?:i'm|i am) "
+    r"not (?:sure|certain|aware)\b|\b(?:i|we) (?:have no|lack) (?:information|idea|knowledge|data)\b|\b(?:isn't|"
+    r"is not|wasn't|was not|aren't|not) (?:mentioned|stated|specified|given|included|contained|part of) "
+    r"(?:anywhere |in |by )|\bask the (?:operator|sender|user|owner)\b|\bno information\b|\bunknown to me\b|"
+    rf"{any_of('ignorant')}"
+)
+_CONFIRMS = re.compile(
+    r"(?:(?:yes|correct|confirmed|indeed|right|ja|oui|sí|是|是的|对)[,.! "
+    r"\uff0c]*)?(?:(?:this|that|it|the above|the text above) (?:is|was) (?:indeed |already )?(?:the|my|our) "
+    r"(?:final |finished |complete |whole |actual )*(?:result|work|answer|text|outcome)(?: itself)?|done|"
+    r"(?:\*\*)?status(?:\*\*)?:(?:\*\*)? *(?:done|success|completed|complete)|confirmed|das ist das ergebnis|"
+    r"c'est le résultat|这就是结果)|(?:yes|correct|confirmed|indeed|ja|oui|sí|"
+    r"是|是的)"
+)
+
+
+def _kind(text: str, turn: Turn) -> Kind | None:
+    folded = _folded(text)
+    if _ERROR.match(text) and not _HEADING.search(text):
+        return Kind.FAILURE
+    if _PLACEHOLDER.fullmatch(text):
+        return Kind.CLAIM
+    if "```" in text or "~~~" in text or _HEADING.search(text) or _MARKUP.search(text) or _CODE.search(text):
+        return None
+    if _LETTER.match(text) and _CLOSING.search(folded):
+        return None
+    sentences = _sentences(folded)
+    if not sentences:
+        return None
+    if turn is Turn.ANSWER and any(map(_IGNORANT.search, sentences)):
+        return Kind.IGNORANCE
+    if _LIST.search(text):
+        return _of_work(sentences[:1]) or (Kind.QUESTION if _NEEDS.search(sentences[0]) else None)
+    if any(words.STATUS.get(words.spelled(found[1])) == "failed" for found in _STATUS_LINE.finditer(folded)):
+        return Kind.FAILURE
+    if any(words.spelled(found[1]) in ("partial", "incomplete", "blocked") for found in _STATUS_LINE.finditer(folded)):
+        return Kind.FAILURE
+    early = sentences if len(text) <= 400 else sentences[:2]
+    if (kind := _of_work(early)) is not None:
+        return kind
+    if len(sentences) <= 2 and _CANNOT_AT_ALL.match(sentences[0]):
+        return Kind.REFUSAL
+    asks = [sentence for sentence in sentences if _NEEDS.search(sentence) and not _OFFER.match(sentence)]
+    rest = [sentence for sentence in sentences if _is_content(sentence)]
+    ends = [sentence for sentence in sentences if not _OFFER.match(sentence) or not rest]
+    wants = any(map(_WANTS.search, sentences)) and any(sentence.endswith(("?", "\uff1f")) for sentence in sentences)
+    if (asks or wants) and turn is not Turn.ANSWER:
+        return Kind.QUESTION
+    if not rest:
+        return _of_frame(sentences)
+    last = ends[-1] if ends else ""
+    if _PROMISES.match(last) and not last.endswith((":", "\uff1a")) and len(rest) <= 3:
+        return Kind.PROMISE
+    if _PROMISES.match(sentences[0]) and not sentences[0].endswith((":", "\uff1a")) and sum(map(len, rest)) < 160:
+        return Kind.PROMISE
+    return None
+
+
+def _of_work(sentences: Iterable[str]) -> Kind | None:
+    """A refusal or a failure that one of the sentences says of the work."""
+    found = list(sentences)
+    if any(map(_REFUSES.search, found)):
+        refused = any(map(_APOLOGY.search, found)) or not any(map(_FAILS.search, found))
+        return Kind.REFUSAL if refused else Kind.FAILURE
+    return Kind.FAILURE if any(map(_FAILS.search, found)) else None
+
+
+def _is_content(sentence: str) -> bool:
+    bare = sentence.strip(" *_.!\u3002\uff01")
+    frame = (
+        _ACK.fullmatch(bare)
+        or _GREETING.fullmatch(bare)
+        or _is_offer(sentence)
+        or _PROMISES.match(sentence)
+        or sentence.endswith(("?", "\uff1f"))
+        or _PREAMBLE.match(sentence)
+        or _APOLOGY.match(sentence)
+        or (_CLAIMS.match(sentence) and not _SPECIFIC.search(sentence))
+    )
+    return not frame and any(map(str.isalnum, bare))
+
+
+def _is_offer(sentence: str) -> bool:
+    """Whether a sentence is an offer or a wish. With a condition it is one if it is about the author."""
+    return bool(_OFFER.match(sentence) and (not _IF.match(sentence) or _ABOUT_ME.search(sentence)))
+
+
+def _of_frame(sentences: list[str]) -> Kind | None:
+    """What a text without content is."""
+    if all(_GREETING.fullmatch(sentence.strip(" .!")) or not any(map(str.isalnum, sentence)) for sentence in sentences):
+        return None
+    if any(map(_APOLOGY.match, sentences)):
+        return Kind.REFUSAL
+    if any(sentence.endswith(("?", "\uff1f")) and not _OFFER.match(sentence) for sentence in sentences):
+        return Kind.QUESTION
+    if any(map(_PROMISES.match, sentences)):
+        return Kind.PROMISE
+    if any(map(_CLAIMS.match, sentences)):
+        return Kind.CLAIM
+    if any(sentence.endswith(("?", "\uff1f")) for sentence in sentences):
+        return Kind.QUESTION
+    return (
+        Kind.PROMISE
+        if any(_ACK.fullmatch(sentence.strip(" *_.!\u3002\uff01")) for sentence in sentences)
+        else Kind.CLAIM
+    )
+
+
+def _folded(text: str) -> str:
+    return text.replace("\u2019", "'").replace("\u2018", "'").replace("**", "").lower()
+
+
+def _sentences(folded: str) -> list[str]:
+    found = (sentence.strip(" \t>#*_-\u2022\U0001f44d\u2705\u26a0\ufe0f\u274c") for sentence in _BREAK.split(folded))
+    return [sentence for sentence in found if sentence]

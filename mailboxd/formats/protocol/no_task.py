@@ -1,0 +1,269 @@
+"""What people and their programs put into an inbox that is no work, by its text: lists, templates, roles.
+
+A message that names its sender is never among them. Pure functions over texts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+
+from mailboxd.core.sanitize import excerpt
+from mailboxd.errors import MessageError
+from mailboxd.formats.protocol.left_aside import declares_sender
+from mailboxd.formats.protocol.markdown import fenced
+from mailboxd.formats.protocol.words import CLOSED, KEYS, spelled
+
+_MARKS = (re.compile(r"<{7}(?: |$)"), re.compile(r"={7}$"), re.compile(r">{7}(?: |$)"))
+_PLACE = r"\{\{[^{}\n]{0,80}\}\}|<%[^%\n]{0,80}%>"
+_UNFILLED = re.compile(_PLACE)
+_UNFILLED_VALUE = re.compile(
+    r"[\w -]{1,40}:\s*[\"']?(?P<place><[^<>@:/=\"\n]{2,80}>|[YyJj]{4}-[Mm]{2}-[DdTt]{2}"
+    r"|(?:[DdTt]{2}[./][Mm]{2}|[Mm]{2}/[Dd]{2})[./][YyJj]{4})[\"']?\s*"
+)
+"""A header whose value only says what belongs there."""
+_FILL = (
+    r"(?:please )?(?:describe|fill|write|insert|enter|add|explain|specify|complete|provide|list|put|summari[sz]e)"
+    r"(?: (?:in|out|a|an|the|this|that|these|it|your|you|here|below|above|what|why|how|who|when|is|are|to|be|do|done|of"
+    r"|for|and|or|with|any|each|more|some|short|brief|clear|concise|one|few|sentences?|words?|lines?|details?|text"
+    r"|task|tasks|title|name|description|summary|goal|goals|context|background|instructions?|steps?|section|problem"
+    r"|issue|bug|feature|change|changes|expected|actual|output|result|results|behaviou?r|criteria|criterion|acceptance"
+    r"|requirements?|notes?|date|owner|assignee|labels?|needs|should|happen|want|wanted|relevant|information|additional"
+    r"|motivation|solution|screenshots?|placeholder))*"
+)
+_PLACEHOLDER = re.compile(
+    rf"(?:{_PLACE}|\$\{{[^{{}}\n]{{1,80}}\}}|\.{{3,}}|…|_{{3,}}|tbd|tbc|n/a"
+    rf"|(?:todo|fixme|tbd)[:.]?(?: {_FILL})?|[\[(]{_FILL}[\])]"
+    rf"|(?:[\w ]{{1,30}} )?[\[(](?:your\b|e\.g\.|optional\b)[^\[\]()\n]{{0,80}}[\])])"
+    r"[.:!…]*",
+    re.IGNORECASE,
+)
+"""A line that only says what belongs there, without its mark of a list and its label."""
+_SAYS_LITTLE = re.compile(r"(?:todo|fixme|tbd|tbc|n/a|\.{3,}|…|_{3,})[.:!…]*", re.IGNORECASE)
+"""One that does not take from a title what it says."""
+_IN_ANGLES = re.compile(r"<([^<>@:/=\"\n]{2,80})>[.]?")
+_ITALIC = re.compile(rf"([*_])(?:{_FILL})[.…:?]*\1", re.IGNORECASE)
+_ASKS = re.compile(
+    r"a clear and concise description of |if applicable, add screenshots|add any other context|steps to reproduce the b"
+    r"|(?:go to|click on|scroll down to) '\.{3,}'|see error$|please include a summary of the change"
+    r"|please delete options |please describe the tests that you ran|fixes # ?\(issue\)"
+    r"|(?:ex\.|e\.g\.) i'm always frustrated when \[",
+    re.IGNORECASE,
+)
+"""What the templates of GitHub ask for."""
+_MARK_OF_ITEM = re.compile(r"\A\s*(?:>\s*)?(?:[-*+]|\d+[.)])?\s*(?:\[ ?\]\s*)?")
+_LABEL = re.compile(r"\A(?:\*\*[^*\n]{1,40}\*\*:?|[\w /]{1,40}:(?=\s))\s*")
+_OF_REQUESTS = frozenset(
+    {"checklist", "pr_checklist", "type_of_change", "types_of_changes", "how_has_this_been_tested"}
+)
+"""Headings of the templates of pull requests, whose boxes are no work."""
+_BOX = re.compile(r"\s*[-*+] \[ ?\] .*")
+_FIELD = re.compile(r"\s{1,8}-\s+type:\s*[\"']?(?:markdown|textarea|input|dropdown|checkboxes|upload)[\"']?\s*")
+_EMPTY = re.compile(
+    r"\s*(?:#{1,6}(?: .*)?|[-*+](?: \[ ?\])?|\d+[.)]|<!--.*-->|\*{0,2}[\w /]{1,40}:\*{0,2}|\*\*[^*\n]{1,60}\*\*:?"
+    r"|[-_*]{3,})?\s*"
+)
+"""A line of a template without anything filled in: a heading, an empty point, a comment, a label."""
+_HEADING = re.compile(r" {0,3}(#{1,6}) +(.+)")
+_TITLE = re.compile(r"(?:new |neue |the )?(?:task|aufgabe|todo|title|titel|untitled)(?: name| title)?:?", re.IGNORECASE)
+"""A title that says nothing."""
+_SECTIONS = frozenset(
+    {*KEYS, "context", "background", "scope_in", "scope_out", "inputs", "outputs", "risks", "notes", "checks", "dag"}
+)
+"""Headings of templates for tasks."""
+_FORMAT = re.compile(r"\s*(?:<\?xml\b|<rss\b|<!doctype html\b|<html\b|<opml\b|BEGIN:V[A-Z]+|\{\\rtf)", re.IGNORECASE)
+"""Beginnings of texts that only programs write."""
+_KEY = re.compile(r"([A-Za-z][\w -]{0,40}):")
+_ROLE = {"tools", "allowed_tools", "disallowed_tools", "color", "permission_mode"}
+_MOST_LINES = 5_000
+
+
+def refusal(name: str, raw: bytes) -> MessageError | None:
+    """Why a file is no task, with what to do instead; None if it may be one, or is a message that names its sender."""
+    if declares_sender(raw):
+        return None
+    text = raw.decode("utf-8", "replace").removeprefix("\ufeff")
+    lines = text.split("\n")[:_MOST_LINES]
+    for look in (_merge, _role, _template_of_issues, _unfilled, _without_text):
+        if (found := look(lines)) is not None:
+            break
+    else:
+        found = _list(name, text, lines)
+    if found is not None:
+        found.path = name
+    return found
+
+
+def _merge(lines: list[str]) -> MessageError | None:
+    """The marks of a merge, in their order, outside of code."""
+    inside, unclosed = fenced(lines)
+    found: list[int] = []
+    for number, line in enumerate(lines):
+        if (not inside[number] or unclosed is not None) and _MARKS[len(found)].match(line.rstrip()):
+            found.append(number)
+            if len(found) == len(_MARKS):
+                first, last = found[0] + 1, found[-1] + 1
+                problem = f"lines {first} to {last} hold the marks of a merge that was not finished"
+                return MessageError("merge-marks", problem, "Keep one side, and send the file again.", line=first)
+    return None
+
+
+def _front_matter(lines: Sequence[str]) -> range:
+    """The lines of the front matter; empty without any."""
+    if lines[0].rstrip() == "---":
+        for number, line in enumerate(lines[1:], 1):
+            if line.rstrip() == "---":
+                return range(1, number)
+    return range(0)
+
+
+def _keys(lines: Sequence[str]) -> set[str]:
+    """The keys of the front matter."""
+    return {spelled(found[1]) for number in _front_matter(lines) if (found := _KEY.match(lines[number]))}
+
+
+def _role(lines: Sequence[str]) -> MessageError | None:
+    """The definition of an agent or a skill, as coding harnesses keep them."""
+    keys = _keys(lines)
+    if "name" in keys and "description" in keys and (keys & _ROLE or "model" in keys):
+        said = ", ".join(sorted(keys & (_ROLE | {"model"})))
+        problem = f"it defines an agent and no task: its front matter has name, description and {said}"
+        hint = "Put it where your harness looks for agents. To give work, send a file without these keys."
+        return MessageError("agent-definition", problem, hint)
+    return None
+
+
+def _template_of_issues(lines: Sequence[str]) -> MessageError | None:
+    """A template for issues, or the form for them, of GitHub and those who follow it."""
+    keys = _keys(lines)
+    if {"name", "about"} <= keys or _is_form(lines):
+        problem = "it is a template for issues and no issue"
+        return MessageError("unfilled", problem, "Send what is to be done, in your own words.", line=1)
+    return None
+
+
+def _is_form(lines: Sequence[str]) -> bool:
+    """Whether it is YAML with the fields of a form, or says which forms there are."""
+    rows = [line.rstrip() for line in lines if line.strip() and not line.startswith("#")]
+    rows = rows[1:] if rows and rows[0] == "---" else rows
+    if not rows or not _KEY.match(rows[0]):
+        return False
+    keys = {spelled(found[1]) for row in rows if (found := _KEY.match(row))}
+    has_fields = {"name", "description", "body"} <= keys and any(map(_FIELD.fullmatch, rows))
+    return has_fields or ("blank_issues_enabled" in keys and keys <= {"blank_issues_enabled", "contact_links"})
+
+
+def _unfilled(lines: Sequence[str]) -> MessageError | None:
+    """A place of a template that was not filled in, in the front matter or the title."""
+    header = _front_matter(lines)
+    title = next((n for n in range(header.stop + bool(header), len(lines)) if lines[n].strip()), None)
+    for number in (*header, *([title] if title is not None and lines[title].startswith("#") else [])):
+        value = _UNFILLED_VALUE.fullmatch(lines[number]) if number in header else None
+        if place := (value["place"] if value else "") or (_UNFILLED.search(lines[number]) or [""])[0]:
+            problem = f"{excerpt(place)} is a place in a template that was not filled in"
+            return MessageError("unfilled", problem, f"Write line {number + 1} with its value.", line=number + 1)
+    return _unfilled_text(lines, header.stop + bool(header))
+
+
+def _unfilled_text(lines: Sequence[str], start: int) -> MessageError | None:
+    """A text that only says what belongs into it."""
+    body = _with_comments_read("\n".join(lines[start:])).split("\n")
+    headings = [found[2].rstrip(" #:") for line in body if (found := _HEADING.match(line))]
+    is_request = not _OF_REQUESTS.isdisjoint(map(spelled, headings))
+    has_title = bool(headings) and spelled(headings[0]) not in _SECTIONS and not _TITLE.fullmatch(headings[0])
+    place = ""
+    for line in body:
+        heading = _HEADING.match(line)
+        said = (heading[2] if heading else _MARK_OF_ITEM.sub("", line, 1)).strip()
+        if _is_place(said) or _is_place(_LABEL.sub("", said, 1)):
+            place = place or ("" if has_title and _SAYS_LITTLE.fullmatch(said) else said)
+        elif not heading and not _EMPTY.fullmatch(line) and not (is_request and _BOX.fullmatch(line)):
+            return None
+    if not place:
+        return None
+    bare = place.strip("[]")
+    number = next((number for number, line in enumerate(lines[start:], start + 1) if bare in line), start + 1)
+    problem = f"{excerpt(place)} and the rest only say what belongs there: it is a template that was not filled in"
+    return MessageError("unfilled", problem, "Write what is to be done, and send the file again.", line=number)
+
+
+def _with_comments_read(text: str) -> str:
+    """The text without its comments, but with those that say what belongs there."""
+    first, *rest = text.split("<!--")
+    kept = [first]
+    for part in rest:
+        comment, end, after = part.partition("-->")
+        place = f"[{comment.strip()}]"
+        kept += [place if end and _PLACEHOLDER.fullmatch(place) else "", after if end else part]
+    return "".join(kept)
+
+
+def _is_place(text: str) -> bool:
+    angles = _IN_ANGLES.fullmatch(text)
+    named = angles is not None and (" " in angles[1].strip() or spelled(angles[1]) in _SECTIONS)
+    return named or any(one.fullmatch(text) for one in (_PLACEHOLDER, _ITALIC)) or _ASKS.match(text) is not None
+
+
+def _without_text(lines: Sequence[str]) -> MessageError | None:
+    """Headings, and nothing below them."""
+    header = _front_matter(lines)
+    body = lines[header.stop + bool(header) :]
+    said = [line for line in body if line.strip()]
+    headings = [found for line in said if (found := _HEADING.match(line))]
+    if len(said) < 2 or len(headings) < 2 or not all(map(_EMPTY.fullmatch, said)):
+        return None
+    titles = [found[2].strip() for found in headings]
+    named = [title for title in titles if spelled(title.rstrip(":")) not in _SECTIONS and not _TITLE.fullmatch(title)]
+    if len(named) > 1:  # an outline of its own headings may say enough
+        return None
+    problem = f"there is no text below the headings {', '.join(excerpt(title) for title in titles[:4])}"
+    return MessageError("no-text", problem, "Write what has to be done below them, and send the file again.")
+
+
+def _list(name: str, text: str, lines: Sequence[str]) -> MessageError | None:
+    """Tasks of another tool: a table as CSV, objects as JSON lines or in an array, XML, a calendar."""
+    lower = name.lower()
+    if format_ := _FORMAT.match(text):
+        problem = f"it begins with {excerpt(format_[0].strip())}: this is an export of another tool, and no task"
+        hint = "Write what is to be done with it, and name the file; or send one file for each task in it."
+        return MessageError("list-of-tasks", problem, hint, line=1)
+    rows = [line for line in lines if line.strip()]
+    if len(rows) > 1 and (columns := _columns(rows, is_table=lower.endswith((".csv", ".tsv")))):
+        problem = f"this is a table with the columns {', '.join(map(excerpt, columns[:8]))}, and no task"
+        hint = "Write it as a plan (`subtasks:`, an entry for each row), or as one file for each row."
+        return MessageError("list-of-tasks", problem, hint, line=1)
+    if (objects := _objects(text, rows)) is None:
+        return None
+    done = sum(1 for one in objects if spelled(str(one.get("status", ""))) in CLOSED)
+    count = f"{len(objects)} object{'s' * (len(objects) != 1)}"
+    problem = f"these are {count} of a tracker as JSON" + (f", {done} of them done" if done else "") + ", and no task"
+    hint = "docs/migrating.md has the script that makes a plan of them; or send one file for each."
+    return MessageError("list-of-tasks", problem, hint, line=1)
+
+
+def _columns(rows: Sequence[str], *, is_table: bool) -> list[str]:
+    """The columns of a table, if all rows have as many, and its first names at least two things of a task."""
+    for mark in (",", ";", "\t"):
+        columns = [cell.strip().strip('"') for cell in rows[0].split(mark)]
+        if len(columns) < 2:
+            continue
+        even = is_table or all(row.count(mark) >= len(columns) - 1 for row in rows)
+        if even and (is_table or sum(spelled(cell) in KEYS for cell in columns) >= 2) and max(map(len, columns)) <= 40:
+            return columns
+    return []
+
+
+def _objects(text: str, rows: Sequence[str]) -> list[dict[str, object]] | None:
+    """The objects of a list of tasks, each with a title; None if the text is none."""
+    first = rows[0].lstrip()[:1] if rows else ""
+    try:
+        found = json.loads(text) if first == "[" else list(map(json.loads, rows)) if first == "{" else None
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, list) or not found or not all(isinstance(one, dict) for one in found):
+        return None
+    if first == "{" and len(found) == 1 and "id" not in found[0]:
+        return None  # one object can be a message
+    titled = all(any(KEYS.get(spelled(key)) in ("title", "description") for key in one) for one in found)
+    return found if titled else None

@@ -1,0 +1,98 @@
+"""The user's workspaces: `workspaces`, a JSON array of real paths, written by `mailboxd init` and `mailboxd run`.
+
+Only a convenience: an unlisted workspace works if it is named, and one that no longer exists is skipped and later
+dropped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mailboxd.errors import MailboxdError
+from mailboxd.formats.mailbox.layout import Workspace
+from mailboxd.formats.user.state import DAMAGED, UserState
+
+if TYPE_CHECKING:
+    import logging
+
+FILE = "workspaces"
+MOST = 1_000
+"""Maximum number; the oldest are dropped."""
+
+
+def _log() -> logging.Logger:
+    import logging  # `mailboxd status` does without
+
+    return logging.getLogger("mailboxd")
+
+
+def workspaces(environ: Mapping[str, str]) -> list[Workspace]:
+    """The existing workspaces owned by this user, in the order in which they were registered.
+
+    Raises ConfigError if others could have written the file or it is damaged, WorldError if it cannot be read.
+    """
+    return [Workspace(path) for path in _listed(UserState.of(environ)) if _is_own(path)]
+
+
+def registered(environ: Mapping[str, str]) -> list[Path]:
+    """All registered paths, including those that no longer exist. Raises as `workspaces`."""
+    return _listed(UserState.of(environ))
+
+
+def register(root: Path, environ: Mapping[str, str]) -> bool:
+    """Register the workspace at `root`, a real path; False if that failed. Raises nothing.
+
+    Reads one small file if it is already registered.
+    """
+    state = UserState.of(environ)
+    try:
+        if root in _listed_or_nothing(state):
+            return True
+        if not _is_own(root) or not state.may_keep():
+            return False
+        with state.writing() as folder:
+            kept = [path for path in _listed_or_nothing(state) if path != root and _is_own(path)]
+            state.write(folder, FILE, _text([*kept, root][-MOST:]))
+    except (MailboxdError, OSError) as problem:
+        _log().debug("%s is not noted among the workspaces: %s", root, problem)
+        return False
+    return True
+
+
+def _listed(state: UserState) -> list[Path]:
+    raw = state.read(FILE)
+    if raw is None:
+        return []
+    try:
+        found = json.loads(raw)
+        paths = [Path(name) for name in found if isinstance(name, str) and name.startswith("/") and "\0" not in name]
+    except DAMAGED:
+        _log().warning("%s is damaged and counts as empty; the next `mailboxd run` replaces it", state.folder / FILE)
+        return []
+    return paths[-MOST:]
+
+
+def _listed_or_nothing(state: UserState) -> list[Path]:
+    """For writing: a list that others could have written is replaced."""
+    try:
+        return _listed(state)
+    except MailboxdError:
+        return []
+
+
+def _text(paths: list[Path]) -> bytes:
+    # undecodable names are kept as surrogates, which ASCII JSON can represent
+    return json.dumps([str(path) for path in paths], indent=1, ensure_ascii=True).encode() + b"\n"
+
+
+def _is_own(root: Path) -> bool:
+    """Whether there is a workspace that this user owns."""
+    state = Workspace(root).state
+    try:
+        return state.is_dir() and not state.is_symlink() and state.stat().st_uid == os.geteuid()
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,482 @@
+"""Applies events to tables. The only code that writes to the tables that a replay rebuilds."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from mailboxd.core.approvals import Approval
+from mailboxd.core.budget import tokens
+from mailboxd.core.events import OF_TASKS, Event, Kind, passed
+from mailboxd.core.followed import name_of_unknown
+from mailboxd.core.json_codec import from_json
+from mailboxd.core.model import Attempt, Handover, Task, Usage
+from mailboxd.core.repetition import Repetition
+from mailboxd.core.vocabulary import OPERATORS, TERMINAL, Phase, ReviewLoss, WaitsFor
+from mailboxd.ledger.conditions import ABOVE
+from mailboxd.ledger.row_mapping import (
+    APPROVAL_COLUMNS,
+    ATTEMPT_COLUMNS,
+    REPETITION_COLUMNS,
+    TASK_COLUMNS,
+    columns_of,
+    insert,
+    row_of,
+    update,
+)
+from mailboxd.ledger.spending import cap_raised, turn_spent
+from mailboxd.ledger.task_cache import TaskCache
+
+UNMET = (
+    "(SELECT count(*) FROM dependencies d LEFT JOIN tasks n ON n.id = d.needs"
+    " WHERE d.task = ?1 AND (n.phase IS NULL OR n.phase <> 'completed'))"
+)
+"""The number of unmet dependencies of task ?1. A dependency without a row is a later sibling in the same plan."""
+_NEEDS_ANY = "flow <> '{}' AND json_extract(flow, '$.needs_any')"
+"""A task for which a cancelled dependency is met as well: it has ended."""
+_CANCELLED_COUNTS = (
+    "UPDATE tasks SET unmet = unmet - (SELECT count(*) FROM dependencies d JOIN tasks n ON n.id = d.needs"
+    f" WHERE d.task = ?1 AND n.phase = 'cancelled') WHERE id = ?1 AND {_NEEDS_ANY}"
+)
+_ONE_CANCELLED = (
+    f"UPDATE tasks SET unmet = unmet - ?1 WHERE id IN (SELECT task FROM dependencies WHERE needs = ?2) AND {_NEEDS_ANY}"
+)
+
+_PARENT = f"?{TASK_COLUMNS.index('parent') + 1}"
+_LIVE = f"CASE WHEN {_PARENT} IS NULL THEN 1 ELSE (SELECT phase = 'executing' FROM tasks WHERE id = {_PARENT}) END"
+_SENDER = f"?{TASK_COLUMNS.index('sender') + 1}"
+_PEOPLE = ", ".join(f"'{name}'" for name in sorted(OPERATORS))
+_BY_PERSON = (
+    f"CASE WHEN {_PARENT} IS NULL THEN {_SENDER} IN ({_PEOPLE})"
+    f" ELSE (SELECT by_person FROM tasks WHERE id = {_PARENT}) END"
+)
+_INSERT = insert(
+    "tasks",
+    (*TASK_COLUMNS, "seq", "priority", "deadline"),
+    (("unmet", UNMET), ("parent_live", _LIVE), ("by_person", _BY_PERSON)),
+)
+_ONE_MORE = "UPDATE tasks SET kids = kids + (id = ?1), tree_tasks = tree_tasks + (id = ?2) WHERE id IN (?1, ?2)"
+"""Counts a child for its parent, and a task for its tree, whose count is kept in the root."""
+
+
+def _task_created(db: sqlite3.Connection, seq: int, event: Event, cache: TaskCache) -> None:
+    """Insert a task and its dependencies; its parent has been inserted before."""
+    task = event.data["task"] | event.data.get("changes", {})
+    policy: Mapping[str, Any] = task.get("policy", {})
+    db.executemany("INSERT OR IGNORE INTO dependencies VALUES (?, ?)", [(task["id"], n) for n in event.data["needs"]])
+    db.execute(_INSERT, (*row_of(Task, task), seq, policy.get("priority", 0), policy.get("deadline")))
+    if "handover" in task.get("origin", ()):
+        _handed_over(db, task["id"], event.data["at"], task["origin"])
+    if "flow" in task:
+        cache.some_choose = True
+        db.execute(_CANCELLED_COUNTS, (task["id"],))
+    if "claims" in task:
+        cache.some_claim = True
+    if task["parent"] is not None:
+        db.execute(_ONE_MORE, (task["parent"], task["root"]))
+        cache.count(task["parent"], "kids", 1)
+        cache.count(task["root"], "tree_tasks", 1)
+
+
+def _handed_over(db: sqlite3.Connection, task: str, at: str, origin: Mapping[str, Any]) -> None:
+    """Record who handed a task over; it keeps its time when a person lets it go on."""
+    row = from_json(Handover, origin["handover"])
+    db.execute(
+        "INSERT INTO handovers VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)"
+        " ON CONFLICT (task) DO UPDATE SET began = ?4, let_go = ?7",
+        (task, at, row.source, row.began, row.text, int(row.counts), row.let_go or None),
+    )
+
+
+# Usage up the tree, and the breakers of agents.
+
+_TURN = (
+    "UPDATE tasks SET turns = turns + (id = ?1), tree_turns = tree_turns + (parent IS NULL)"
+    " WHERE id IN (?1, (SELECT root FROM tasks WHERE id = ?1))"
+)
+"""Counts a turn for its task and for its tree, whose count is kept in the root."""
+
+
+def usage_recorded(db: sqlite3.Connection, event: Event, cache: TaskCache) -> None:
+    """Add the usage to the task and all its ancestors."""
+    turn = event.data.get("turn")
+    usage = from_json(Usage, (turn or event.data)["usage"])
+    used, cost = tokens(usage), usage.cost_usd or 0.0
+    if event.task is not None and (used or cost):
+        db.execute(
+            f"UPDATE tasks SET spent_tokens = spent_tokens + ?2, spent_usd = spent_usd + ?3 WHERE id IN"
+            f" ({ABOVE.replace('?', '?1')} SELECT id FROM above)",
+            (event.task, used, cost),
+        )
+        for task in cache.lineage(event.task):
+            cache.count(task.id, "spent_tokens", used)
+            cache.count(task.id, "spent_usd", cost)
+    if turn is not None:
+        if event.task is not None and turn["ran"]:
+            db.execute(_TURN, (event.task,))
+            cache.count(event.task, "turns", 1)
+            for task in cache.lineage(event.task):
+                if task.parent is None:
+                    cache.count(task.id, "tree_turns", 1)
+        _count_fault(db, turn, cache)
+        turn_spent(db, event)
+
+
+def _count_fault(db: sqlite3.Connection, turn: Mapping[str, Any], cache: TaskCache) -> None:
+    agent = turn["agent"].lower()
+    if turn["outcome"] == "succeeded" and cache.has_no_faults(agent):
+        return
+    cache.breakers = None
+    if turn["fault"]:
+        db.execute(
+            "INSERT INTO breakers VALUES (?1, 'closed', 1, 0, NULL, ?2)"
+            " ON CONFLICT (agent) DO UPDATE SET failures = failures + 1, reason = ?2",
+            (agent, turn["said"]),
+        )
+    elif turn["outcome"] == "succeeded":
+        db.execute("UPDATE breakers SET failures = 0 WHERE agent = ?", (agent,))
+
+
+def breaker_moved(db: sqlite3.Connection, event: Event, cache: TaskCache) -> None:
+    cache.breakers = None
+    data = event.data
+    state = data["state"]
+    db.execute(
+        "INSERT INTO breakers (agent, state, failures, times, until, reason) VALUES (?, ?, 0, ?, ?, ?)"
+        " ON CONFLICT (agent) DO UPDATE SET state = excluded.state, until = excluded.until, times = excluded.times,"
+        " reason = excluded.reason, failures = CASE excluded.state WHEN 'closed' THEN 0 ELSE failures END",
+        (data["agent"], state, data["times"], data["until"], data["reason"]),
+    )
+
+
+_LOST = {ReviewLoss.UNREADABLE: "unreadable", ReviewLoss.FAILED: "failures", ReviewLoss.STALLED: "stalls"}
+_KIDS = {Phase.COMPLETED: "kids_completed", Phase.FAILED: "kids_failed", Phase.CANCELLED: "kids_cancelled"}
+_TASK_COLUMNS = frozenset(TASK_COLUMNS)
+
+
+def project(db: sqlite3.Connection, seq: int, events: Sequence[Event], cache: TaskCache) -> None:
+    """Apply consecutive events to the tables and to the counts in the cache; `seq` is the number of the first."""
+    for number, event in enumerate(events, seq):
+        if cache.quiet_until is not None and _may_set_timer(event):
+            cache.quiet_until = None
+        if event.kind in OF_TASKS:
+            _task_event(db, number, event, cache)
+        elif (writer := _COUNTERS.get(event.kind)) is not None:
+            writer(db, event, cache)
+        elif (writer_ := _WRITERS.get(event.kind)) is not None:
+            writer_(db, event)
+
+
+_TIMERS = frozenset({"due", "not_before", "heartbeat", "policy", "held"})
+"""Columns of a task that hold times for which something is done, or decide whether it is."""
+_WITHOUT_TIMERS = OF_TASKS | {Kind.MESSAGE_SENT, Kind.MESSAGE_RECEIVED, Kind.MESSAGE_FILED, Kind.PLAN_ADOPTED}
+
+
+def _may_set_timer(event: Event) -> bool:
+    """Whether a timer may be due earlier than before. In doubt it may."""
+    data = event.data
+    if event.kind not in _WITHOUT_TIMERS or not _TIMERS.isdisjoint(data.get("changes", ())):
+        return True
+    if event.kind is Kind.TASK_CREATED:
+        task = data["task"]
+        return (
+            not _TIMERS.isdisjoint(task.keys() - {"policy"})
+            or "deadline" in task.get("policy", ())
+            or any(map(name_of_unknown, data["needs"]))
+        )
+    steps = passed(event)
+    return bool(steps) and (steps[0]["from"] in TERMINAL or steps[-1]["to"] == Phase.EXECUTION_READY)
+
+
+def _task_event(db: sqlite3.Connection, seq: int, event: Event, cache: TaskCache) -> None:
+    """Apply an event of a task, part by part."""
+    data = event.data
+    if event.kind is Kind.TASK_CREATED:
+        _task_created(db, seq, event, cache)
+    elif "changes" in data:
+        _task_changed(db, event, cache)
+    if steps := data.get("passed"):
+        _passed(db, event.task, steps[0]["from"], steps[-1]["to"], cache)
+    if event.kind is Kind.ATTEMPT_STARTED:
+        db.execute(_INSERT_ATTEMPT, row_of(Attempt, data["attempt"]))
+    if changes := data.get("attempt_changes"):
+        _change(db, "attempts", ATTEMPT_COLUMNS, data["attempt"], changes)
+    for artifact in data.get("artifacts", ()):
+        _insert_named(db, "artifacts", {**artifact, "task": event.task, "at": data["at"]})
+    if "turn" in data:
+        usage_recorded(db, event, cache)
+
+
+_INSERT_APPROVAL = insert("approvals", APPROVAL_COLUMNS)
+_INSERT_ATTEMPT = insert("attempts", ATTEMPT_COLUMNS)
+_INSERT_REPETITION = insert("repetitions", REPETITION_COLUMNS)
+
+
+def _task_changed(db: sqlite3.Connection, event: Event, cache: TaskCache) -> None:
+    changes: Mapping[str, Any] = event.data["changes"]
+    if "flow" in changes:
+        cache.some_choose = None
+    if "claims" in changes:
+        cache.some_claim = None
+    if unknown := changes.keys() - _TASK_COLUMNS:
+        raise ValueError(f"{event.kind} changes unknown columns {sorted(unknown)}")
+    columns = {"updated_at": event.data["at"], **columns_of(changes)}
+    if "policy" in changes:
+        columns["priority"] = changes["policy"].get("priority", 0)
+        columns["deadline"] = changes["policy"].get("deadline")
+    db.execute(update("tasks", tuple(columns)), (*columns.values(), event.task))
+    if event.task is not None and "handover" in changes.get("origin", ()):
+        _handed_over(db, event.task, event.data["at"], changes["origin"])
+
+
+def _passed(db: sqlite3.Connection, task_id: str | None, source: str, target: str, cache: TaskCache) -> None:
+    """Update the neighbours of a task that goes from one phase to another."""
+    step = (target == Phase.COMPLETED) - (source == Phase.COMPLETED)
+    if step:  # checked first: finding nothing costs a tenth of an update
+        waiting = db.execute("SELECT task FROM dependencies WHERE needs = ?", (task_id,)).fetchall()
+        db.executemany("UPDATE tasks SET unmet = unmet - ? WHERE id = ?", [(step, task) for (task,) in waiting])
+        for (task,) in waiting:
+            cache.count(task, "unmet", -step)
+    if gone := (target == Phase.CANCELLED) - (source == Phase.CANCELLED):
+        db.execute(_ONE_CANCELLED, (gone, task_id))
+        cache.forget_counts()
+    if source in TERMINAL:
+        cache.some_choose = cache.some_claim = None
+    for phase, by in ((source, -1), (target, 1)):
+        if phase in TERMINAL:
+            name = _KIDS[Phase(phase)]
+            db.execute(
+                f"UPDATE tasks SET {name} = {name} + ? WHERE id = (SELECT parent FROM tasks WHERE id = ?)",
+                (by, task_id),
+            )
+            if (task_ := cache.known(task_id)) is not None:
+                cache.count(task_.parent, name, by)
+    if Phase.EXECUTING in (source, target) and not cache.has_no_children(task_id):
+        db.execute("UPDATE tasks SET parent_live = ? WHERE parent = ?", (target == Phase.EXECUTING, task_id))
+
+
+def _needs_changed(db: sqlite3.Connection, event: Event, cache: TaskCache) -> None:
+    cache.forget_counts()
+    db.execute("DELETE FROM dependencies WHERE task = ?", (event.task,))
+    db.executemany("INSERT OR IGNORE INTO dependencies VALUES (?, ?)", [(event.task, n) for n in event.data["needs"]])
+    db.execute(f"UPDATE tasks SET unmet = {UNMET} WHERE id = ?1", (event.task,))
+    db.execute(_CANCELLED_COUNTS, (event.task,))
+
+
+def _approval_requested(db: sqlite3.Connection, event: Event, cache: TaskCache) -> None:
+    cache.forget_counts()
+    db.execute(_INSERT_APPROVAL, row_of(Approval, event.data["approval"]))
+
+
+def _approval_changed(db: sqlite3.Connection, event: Event) -> None:
+    _change(db, "approvals", APPROVAL_COLUMNS, event.data["approval"], event.data["changes"])
+
+
+def _change(
+    db: sqlite3.Connection, table: str, columns: tuple[str, ...], row_id: str, changes: Mapping[str, Any]
+) -> None:
+    """Change fields of one row. Raises ValueError for unknown columns."""
+    if unknown := set(changes) - set(columns):
+        raise ValueError(f"{table} has no columns {sorted(unknown)}")
+    if changes:
+        db.execute(update(table, tuple(changes)), (*columns_of(changes).values(), row_id))
+
+
+def _review_requested(db: sqlite3.Connection, event: Event) -> None:
+    data = event.data
+    db.execute(
+        "INSERT INTO review_requests VALUES (?, ?, ?, ?, 1, 0, 0, 0)"
+        " ON CONFLICT (task, gate, round, reviewer) DO UPDATE SET times = times + 1",
+        (event.task, data["gate"], data["round"], data["reviewer"]),
+    )
+
+
+def _review_lost(db: sqlite3.Connection, event: Event) -> None:
+    data = event.data
+    column_ = _LOST[ReviewLoss(data["why"])]
+    db.execute(
+        f"UPDATE review_requests SET {column_} = {column_} + 1"
+        " WHERE task = ? AND gate = ? AND round = ? AND reviewer = ?",
+        (event.task, data["gate"], data["round"], data["reviewer"]),
+    )
+
+
+def _review_appended(db: sqlite3.Connection, event: Event) -> None:
+    review = {**event.data["review"], "task": event.task, "at": event.data["at"]}
+    _insert_named(db, "reviews", review)
+
+
+def _check_ended(db: sqlite3.Connection, event: Event) -> None:
+    _insert_named(db, "check_runs", {**event.data["check"], "task": event.task, "at": event.data["at"]})
+
+
+def _message_recorded(db: sqlite3.Connection, event: Event) -> None:
+    _insert_named(db, "messages", {**event.data["message"], "task": event.task, "at": event.data["at"]})
+
+
+_REJECTED = "UPDATE messages SET dismissed = ?1 WHERE verdict = 'rejected' AND dismissed IS NULL"
+_SAME_NAME = f"{_REJECTED} AND name = ?2 AND coalesce(sender, ?3) = ?3"
+_SAME_WORK = f"{_REJECTED} AND task_id IS NOT NULL AND task_id = ?2 AND sender = ?3"
+
+
+def _message_received(db: sqlite3.Connection, event: Event) -> None:
+    """A rejected file no longer needs attention once its sender's next version of it is accepted."""
+    _message_recorded(db, event)
+    at, message = event.data["at"], event.data["message"]
+    if message["verdict"] == "accepted":
+        db.execute(_SAME_NAME, (at, message["name"], message.get("sender")))
+        db.execute(_SAME_WORK, (at, message.get("task_id"), message.get("sender")))
+
+
+def _message_dismissed(db: sqlite3.Connection, event: Event) -> None:
+    db.execute("UPDATE messages SET dismissed = ? WHERE id = ?", (event.data["at"], event.data["id"]))
+
+
+def _message_filed(db: sqlite3.Connection, event: Event) -> None:
+    db.execute("UPDATE messages SET path = ? WHERE id = ?", (event.data["path"], event.data["id"]))
+
+
+def _message_undelivered(db: sqlite3.Connection, event: Event) -> None:
+    db.execute("UPDATE messages SET verdict = 'undelivered' WHERE id = ?", (event.data["id"],))
+
+
+def _edit_refused(db: sqlite3.Connection, event: Event) -> None:
+    """Events of earlier versions name no `local_id`: they had no row."""
+    data = event.data
+    if "local_id" in data:
+        row = (data["local_id"], event.task, *(data[name] for name in ("at", "why", "line", "sha256", "kept_as")))
+        db.execute("INSERT OR REPLACE INTO refused_files VALUES (?, ?, ?, ?, ?, ?, ?, NULL)", row)
+
+
+def _edit_settled(db: sqlite3.Connection, event: Event) -> None:
+    data = event.data
+    if data["how"] == "dismissed":
+        db.execute("UPDATE refused_files SET dismissed = ? WHERE local_id = ?", (data["at"], data["local_id"]))
+    else:
+        db.execute("DELETE FROM refused_files WHERE local_id = ?", (data["local_id"],))
+
+
+def _doubted(db: sqlite3.Connection, event: Event) -> None:
+    data = event.data
+    row = (data["id"], event.task, data["at"], data["about"], data["text"])
+    db.execute("INSERT INTO doubts VALUES (?, ?, ?, ?, ?, NULL)", row)
+
+
+def _doubt_dismissed(db: sqlite3.Connection, event: Event) -> None:
+    db.execute("UPDATE doubts SET dismissed = ? WHERE id = ?", (event.data["at"], event.data["id"]))
+
+
+def _notice_sent(db: sqlite3.Connection, event: Event) -> None:
+    data = event.data
+    db.execute("DELETE FROM untold_notices WHERE id = ? AND addressee = ?", (data["id"], data["to"]))
+
+
+def _notice_failed(db: sqlite3.Connection, event: Event) -> None:
+    data = event.data
+    row = (data["id"], data["to"], event.task, data["what"], data["at"], data["why"], data["again"])
+    db.execute(
+        "INSERT INTO untold_notices VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, NULL)"
+        " ON CONFLICT DO UPDATE SET at = ?5, why = ?6, again = ?7",
+        row,
+    )
+
+
+def _notice_settled(db: sqlite3.Connection, event: Event) -> None:
+    data = event.data
+    if "to" in data:
+        sql = "UPDATE untold_notices SET dismissed = ? WHERE addressee = ? AND dismissed IS NULL"
+        db.execute(sql, (data["at"], data["to"]))
+    else:
+        db.execute("DELETE FROM untold_notices WHERE id = ?", (data["id"],))
+
+
+def _sender_told(db: sqlite3.Connection, event: Event) -> None:
+    data = event.data
+    db.execute("DELETE FROM waits_told WHERE task = ?", (event.task,))
+    if data["waits_for"] != WaitsFor.NOTHING:
+        db.execute("INSERT INTO waits_told VALUES (?, ?, ?)", (event.task, data["waits_for"], data["why"]))
+
+
+def _peer_waits(db: sqlite3.Connection, event: Event) -> None:
+    data = event.data
+    db.execute("DELETE FROM waits_at_peers WHERE task = ?", (event.task,))
+    if data["waits_for"] != WaitsFor.NOTHING:
+        row = (data["attempt"], event.task, data["at"], data["waits_for"], data["why"])
+        db.execute("INSERT INTO waits_at_peers VALUES (?, ?, ?, ?, ?)", row)
+
+
+def _order_held(db: sqlite3.Connection, event: Event) -> None:
+    data = event.data
+    said = json.dumps(data["said"], separators=(",", ":"), sort_keys=True)
+    row = (data["id"], event.task, data["name"], said, data["approval"], data["by"], data["at"], data["due"])
+    db.execute("INSERT INTO held_orders VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+
+
+def _order_released(db: sqlite3.Connection, event: Event) -> None:
+    db.execute("DELETE FROM held_orders WHERE id = ?", (event.data["id"],))
+
+
+def _repetition_created(db: sqlite3.Connection, event: Event) -> None:
+    one = event.data["repetition"]
+    db.execute(_INSERT_REPETITION, row_of(Repetition, one))
+    if "handover" in event.data:
+        _handed_over(db, one["id"], event.data["at"], event.data)
+
+
+def _repetition_ran(db: sqlite3.Connection, event: Event) -> None:
+    data = event.data
+    _repetition_changed(db, event)
+    rows = [(data["id"], run["number"], run["at"], run["task"], data["at"]) for run in data["runs"]]
+    db.executemany("INSERT INTO repetition_runs VALUES (?, ?, ?, ?, ?)", rows)
+
+
+def _repetition_changed(db: sqlite3.Connection, event: Event) -> None:
+    _change(db, "repetitions", REPETITION_COLUMNS, event.data["id"], event.data["changes"])
+
+
+def _insert_named(db: sqlite3.Connection, table: str, row: Mapping[str, Any]) -> None:
+    db.execute(insert(table, tuple(row)), tuple(columns_of(row).values()))
+
+
+_COUNTERS: Mapping[Kind, Callable[[sqlite3.Connection, Event, TaskCache], None]] = {
+    Kind.NEEDS_CHANGED: _needs_changed,
+    Kind.USAGE_REPORTED: usage_recorded,
+    Kind.BREAKER_OPENED: breaker_moved,
+    Kind.BREAKER_HALF_OPEN: breaker_moved,
+    Kind.BREAKER_CLOSED: breaker_moved,
+    Kind.APPROVAL_REQUESTED: _approval_requested,
+}
+"""What writes something that the cache keeps."""
+_WRITERS: Mapping[Kind, Callable[[sqlite3.Connection, Event], None]] = {
+    Kind.REVIEW_REQUESTED: _review_requested,
+    Kind.REVIEW_LOST: _review_lost,
+    Kind.REVIEW_APPENDED: _review_appended,
+    Kind.CHECK_ENDED: _check_ended,
+    Kind.APPROVAL_RESOLVED: _approval_changed,
+    Kind.ACTION_STARTED: _approval_changed,
+    Kind.ACTION_DELAYED: _approval_changed,
+    Kind.ACTION_ENDED: _approval_changed,
+    Kind.EDIT_REFUSED: _edit_refused,
+    Kind.EDIT_SETTLED: _edit_settled,
+    Kind.DOUBTED: _doubted,
+    Kind.DOUBT_DISMISSED: _doubt_dismissed,
+    Kind.NOTICE_SENT: _notice_sent,
+    Kind.NOTICE_FAILED: _notice_failed,
+    Kind.NOTICE_SETTLED: _notice_settled,
+    Kind.SENDER_TOLD: _sender_told,
+    Kind.PEER_WAITS: _peer_waits,
+    Kind.ORDER_HELD: _order_held,
+    Kind.ORDER_RELEASED: _order_released,
+    Kind.CAP_RAISED: cap_raised,
+    Kind.REPETITION_CREATED: _repetition_created,
+    Kind.REPETITION_RAN: _repetition_ran,
+    Kind.REPETITION_CHANGED: _repetition_changed,
+    Kind.MESSAGE_RECEIVED: _message_received,
+    Kind.MESSAGE_DISMISSED: _message_dismissed,
+    Kind.MESSAGE_REJECTED: _message_recorded,
+    Kind.MESSAGE_SENT: _message_recorded,
+    Kind.MESSAGE_FILED: _message_filed,
+    Kind.MESSAGE_UNDELIVERED: _message_undelivered,
+}

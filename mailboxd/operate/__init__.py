@@ -1,0 +1,1 @@
+"""What an operator does with an installation: setting it up, examining, auditing, exporting and rebuilding it."""
