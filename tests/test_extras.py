@@ -75,7 +75,7 @@ for name in (*names, *sys.argv[1:]):
 
 
 def test_what_needs_no_extra_can_be_imported_without_them() -> None:
-    modules = ("daemon.supervise", "doctor.diagnose", "setup.plan", "agents.acp.program")
+    modules = ("daemon.supervise", "operate.doctor.diagnose", "operate.setup.plan", "perform.agents.acp.program")
     argv = [sys.executable, "-c", _WITHOUT_EXTRAS, *(f"mailboxd.{module}" for module in modules)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -61,7 +61,7 @@ def findings() -> set[str]:
 def causes() -> set[str]:
     """The kinds of `why`: the second argument of each Cause, and what `_no_room` returns in its place."""
     kinds = {literal(call.args[1]) for call in calls("core/explain/why.py") if _name(call) == "Cause"}
-    tree = ast.parse((SOURCE / "explain" / "why.py").read_text(encoding="utf-8"))
+    tree = ast.parse((SOURCE / "core" / "explain" / "why.py").read_text(encoding="utf-8"))
     (chooses,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "_no_room")
     returned = [node.value for node in ast.walk(chooses) if isinstance(node, ast.Return)]
     return (kinds | {literal(pair.elts[0]) for pair in returned if isinstance(pair, ast.Tuple)}) - {""}

@@ -216,7 +216,7 @@ class PatientHandler(logging.Handler):
         """A line that reports the dropped ones."""
         count = f"{self._dropped} log lines were" if self._dropped > 1 else "1 log line was"
         text = f"{count} dropped because {self._why} for {max(_now() - self._since, 0.0):.0f} s"
-        line = self._encoded(self.format(logging.LogRecord(__name__, logging.WARNING, "", 0, text, (), None)))
+        line = self._encoded(self.format(logging.LogRecord("mailboxd.log", logging.WARNING, "", 0, text, (), None)))
         return b"\n" * self._is_within_a_line + line
 
 

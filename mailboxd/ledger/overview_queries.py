@@ -1,4 +1,4 @@
-"""The rows for `mailboxd.ledger.overview`: what has finished, what runs, what waits for a task, and what days have cost."""
+"""The rows for `overview`: what has finished, what runs, what waits for a task, and what days have cost."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What a day may cost: counts it, reserves the estimate of each turn before it begins, and says when no more may begin.
 
 The agent's cap covers all turns that its daemon has ordered: work, reviews, answers, corrections, messages that a model
-reads. The host's cap covers those of all daemons of this user (`mailboxd.engine.spending`). What was spent is read from the
+reads. The host's cap covers those of all daemons of this user (`engine.spending`). What was spent is read from the
 database, never counted up in memory, so a daemon that was killed goes on from what is recorded.
 """
 

@@ -19,7 +19,7 @@ from types import CodeType, FunctionType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2] / "mailboxd"
-PACKAGES = ("core", "store", "engine", "intake", "effects", "mcp")
+PACKAGES = ("core", "ledger", "engine", "engine/intake", "perform", "surfaces/mcp")
 PLACES = tuple(place for package in PACKAGES for place in sorted((ROOT / package).glob("*.py")))
 
 

@@ -18,6 +18,4 @@ __all__ = ["CAPS", "Config", "by_key", "default_of", "default_text", "fingerprin
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(
-        import_module("mailboxd.formats.config.model" if name == "Config" else "mailboxd.formats.config.file"), name
-    )
+    return getattr(import_module(f"{__name__}.{'model' if name == 'Config' else 'file'}"), name)

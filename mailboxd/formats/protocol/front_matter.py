@@ -422,7 +422,7 @@ _DECLARED: dict[str, tuple[re.Pattern[str], str, Callable[[bytes], str]]] = {
 }
 
 
-# Signatures: which bytes of a message are signed, and where the signature goes. Keys are handled in mailboxd/formats/keys.py.
+# Signatures: which bytes of a message are signed, and where the signature goes. Keys are handled in formats/keys.py.
 #
 # A signature covers the message as it is parsed, not its bytes. It survives whatever transport does without changing
 # the content: other line ends, a byte order mark, blank space around the body, another order or quoting of headers. Any

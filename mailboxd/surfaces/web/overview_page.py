@@ -1,4 +1,4 @@
-"""The values of the page's overview: `mailboxd.ledger.overview` of all workspaces, with a form for each thing to decide."""
+"""The values of the page's overview: `ledger.overview` of all workspaces, with a form for each thing to decide."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Turns by a harness that speaks ACP (`runtime: acp`): a coding agent such as Codex, Gemini or Claude.
 
-`python -m mailboxd.perform.agents.acp --order FILE` is a call like any other: it prints what `openclaw agent --json` prints and
-ends with the same exit status (docs/decisions/0007). It starts the harness, runs the turn, and leaves no process of
-the harness behind.
+`python -m mailboxd.perform.agents.acp --order FILE` is a call like any other: it prints what `openclaw agent --json`
+prints and ends with the same exit status (docs/decisions/0007). It starts the harness, runs the turn, and leaves no
+process of the harness behind.
 
     turn_files       the files through which this program and the daemon communicate
     harness          the harness's process, and the frames over its pipes
