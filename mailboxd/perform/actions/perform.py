@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import FrameType
@@ -39,7 +39,14 @@ from mailboxd.perform.actions.gate import (
     verify_lines,
     write_verify,
 )
-from mailboxd.perform.actions.result import ActionContext, ActionResult, Impossible, NotNow, redacted
+from mailboxd.perform.actions.result import (
+    ActionContext,
+    ActionResult,
+    Impossible,
+    NotNow,
+    raise_if_transient,
+    redacted,
+)
 from mailboxd.perform.agents.openclaw import child_environment
 from mailboxd.perform.agents.process import NotStarted
 
@@ -224,12 +231,21 @@ def _performed(action: Action, key: str, target_sha256: str, gate: GateDir, cont
                 raise Impossible("its payload no longer exists")
             return file.write(action.path, context.root, content, target_sha256)
         case ActionKind.HTTP:
+            send = _http_request()
             with _time_limit(seconds):
-                from mailboxd.perform.actions import http  # 1 MB, with TLS
-
-                return http.request(action, key, context.secrets(action), seconds)
+                return send(action, key, context.secrets(action), seconds)
         case ActionKind.MANUAL:
             return ActionResult(Performed.DONE, "a person did it")
+
+
+def _http_request() -> Callable[[Action, str, Mapping[str, str], float], ActionResult]:
+    """`http.request`, which brings TLS: 1 MB that a daemon does without. Raises NotNow."""
+    try:
+        from mailboxd.perform.actions import http
+    except OSError as problem:
+        raise_if_transient("the HTTP client cannot be loaded", problem)
+        raise
+    return http.request
 
 
 def _read_payload(gate: GateDir) -> bytes | None:
