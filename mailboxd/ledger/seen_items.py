@@ -16,27 +16,17 @@ from dataclasses import replace as with_fields
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from mailboxd.core.times import plus, to_epoch
 from mailboxd.errors import MailboxdError, Refused
 from mailboxd.formats.mailbox.layout import Workspace
-from mailboxd.formats.user.state import DAMAGED, LARGEST, UserState
+from mailboxd.formats.user.state import DAMAGED, LARGEST, UserState, log
 from mailboxd.ledger.attention_queries import Seen, oldest_unseen
 from mailboxd.ledger.reports import Report, opened
-
-if TYPE_CHECKING:
-    import logging
 
 _DAYS = 7
 _DAYS_UNREAD = 1
 _MOST_SEEN = 2_000
-
-
-def _log() -> logging.Logger:
-    import logging  # `mailboxd status` does without
-
-    return logging.getLogger("mailboxd")
 
 
 def seen(root: Path, environ: Mapping[str, str], now: str) -> Seen:
@@ -52,7 +42,7 @@ def seen(root: Path, environ: Mapping[str, str], now: str) -> Seen:
                 state.write(folder, name, _seen_text(known, root))
         return _begun(known, now)
     except (MailboxdError, OSError) as problem:
-        _log().debug("what was seen in %s is not known: %s", root, problem)
+        log().debug("what was seen in %s is not known: %s", root, problem)
         return _begun(None, now)
 
 
@@ -122,7 +112,7 @@ def _note(root: Path, environ: Mapping[str, str], now: str, change: Callable[[Se
             state.write(folder, name, _seen_text(change(_begun(_seen(state, name), now)), root))
         return True
     except (MailboxdError, OSError) as problem:
-        _log().warning("it could not be noted what was seen of %s: %s", root, problem)
+        log().warning("it could not be noted what was seen of %s: %s", root, problem)
         return False
 
 

@@ -10,24 +10,14 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from mailboxd.errors import MailboxdError
 from mailboxd.formats.mailbox.layout import Workspace
-from mailboxd.formats.user.state import DAMAGED, UserState
-
-if TYPE_CHECKING:
-    import logging
+from mailboxd.formats.user.state import DAMAGED, UserState, log
 
 FILE = "workspaces"
 MOST = 1_000
 """Maximum number; the oldest are dropped."""
-
-
-def _log() -> logging.Logger:
-    import logging  # `mailboxd status` does without
-
-    return logging.getLogger("mailboxd")
 
 
 def workspaces(environ: Mapping[str, str]) -> list[Workspace]:
@@ -58,7 +48,7 @@ def register(root: Path, environ: Mapping[str, str]) -> bool:
             kept = [path for path in _listed_or_nothing(state) if path != root and _is_own(path)]
             state.write(folder, FILE, _text([*kept, root][-MOST:]))
     except (MailboxdError, OSError) as problem:
-        _log().debug("%s is not noted among the workspaces: %s", root, problem)
+        log().debug("%s is not noted among the workspaces: %s", root, problem)
         return False
     return True
 
@@ -71,7 +61,7 @@ def _listed(state: UserState) -> list[Path]:
         found = json.loads(raw)
         paths = [Path(name) for name in found if isinstance(name, str) and name.startswith("/") and "\0" not in name]
     except DAMAGED:
-        _log().warning("%s is damaged and counts as empty; the next `mailboxd run` replaces it", state.folder / FILE)
+        log().warning("%s is damaged and counts as empty; the next `mailboxd run` replaces it", state.folder / FILE)
         return []
     return paths[-MOST:]
 

@@ -6,15 +6,11 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from mailboxd.core.sanitize import first_line
 from mailboxd.errors import ConfigError, MailboxdError, Refused
 from mailboxd.formats.mailbox.files import world_errors
-from mailboxd.formats.user.state import DAMAGED, UserState
-
-if TYPE_CHECKING:
-    import logging
+from mailboxd.formats.user.state import DAMAGED, UserState, log
 
 SEARCHES = "searches"
 MOST_SEARCHES = 50
@@ -24,18 +20,12 @@ _LONGEST = 1_000
 """Characters of an address that is certainly short enough to be kept."""
 
 
-def _log() -> logging.Logger:
-    import logging  # `mailboxd status` does without
-
-    return logging.getLogger("mailboxd")
-
-
 def searches(environ: Mapping[str, str]) -> list[tuple[str, str]]:
     """The names and addresses (of the page) of the searches that this user has saved. Raises nothing."""
     try:
         return _searches(UserState.of(environ))
     except MailboxdError as problem:
-        _log().debug("the saved searches are not known: %s", problem)
+        log().debug("the saved searches are not known: %s", problem)
         return []
 
 

@@ -12,10 +12,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from mailboxd.errors import ConfigError
 from mailboxd.formats.mailbox.files import directory, lstat, open_regular, read_up_to, replace, world_errors
+
+if TYPE_CHECKING:
+    import logging
 
 LARGEST = 1 << 20
 """Bytes of a file that is read."""
@@ -23,6 +26,13 @@ DAMAGED = (ValueError, TypeError, RecursionError)
 """What reading JSON raises that is none, not of the expected form, or nested too deeply."""
 NOWHERE = Path("/dev/null")
 """Not even root can create a directory below it."""
+
+
+def log() -> logging.Logger:
+    """Where the files of this directory are complained about."""
+    import logging  # `mailboxd status` does without
+
+    return logging.getLogger("mailboxd")
 
 
 @dataclass(frozen=True, slots=True)
