@@ -24,7 +24,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 
 from mailboxd.core.vocabulary import OPERATORS
 from mailboxd.errors import ConfigError, MessageError, Refused, UnavailableError, WorldError
-from mailboxd.formats.mailbox.files import Stamp, publish, world_errors
+from mailboxd.formats.mailbox.files import Stamp, publish, refusal
 from mailboxd.formats.protocol.front_matter import MAX_FILE, canonical, with_signature
 from mailboxd.formats.user.state import UserState
 from mailboxd.host.pip_extras import to_add
@@ -241,9 +241,12 @@ class Keyring:
     def stamp(self, file: str) -> Stamp | None:
         """A value that changes whenever the file changes; None if there is no file. Raises WorldError."""
         path = self.folder / file
-        with world_errors(f"read {path}"), suppress(FileNotFoundError, NotADirectoryError):
+        try:
             return Stamp.of(path.lstat())
-        return None
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise refusal(f"read {path}", error) from error
 
     def trusted(self) -> tuple[Trusted, ...]:
         """Raises ConfigError if other users can write the file or it is damaged, WorldError."""
@@ -475,9 +478,8 @@ def signer(keyring: Keyring) -> Callable[[bytes], bytes]:
 
     def sign(raw: bytes) -> bytes:
         nonlocal known
-        with _stopping():
-            stamp = keyring.stamp(file)
-            if stamp != known[0]:
+        if (stamp := keyring.stamp(file)) != known[0]:
+            with _stopping():
                 known = (stamp, keyring.private(file))
         return raw if known[1] is None else signed(raw, known[1])
 

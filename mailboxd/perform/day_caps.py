@@ -86,11 +86,14 @@ class DayCaps:
         self.perform()
 
     def reserve(self, order: Order) -> bool:
-        """Reserve the estimate of a turn that is about to begin; False if it has to wait. May be repeated."""
-        if self.engine.is_remote(order.agent) or order.id in self._reserved:
-            return True
+        """Reserve the estimate of a turn that is about to begin; False if it has to wait. May be repeated.
+
+        While no cap holds, nothing asks for that: what runs when one comes to hold is reserved for then (`_settle`).
+        """
         of_agent, of_host = self.of_agent().holds, self.of_host().holds
-        if (of_agent or of_host) and not self.hold:  # since the last look
+        if not (of_agent or of_host) or self.engine.is_remote(order.agent) or order.id in self._reserved:
+            return True
+        if not self.hold:  # since the last look
             self.perform()
         now, cost = self.engine.now, self.estimate(order.agent)
         if of_agent and not self._own().has_room(cost):

@@ -203,6 +203,23 @@ def test_what_a_killed_daemon_has_reserved_ends_with_its_turns(tmp_path: Path) -
         assert len(ada.processes.running()) == 2, "no reservation is left for ever"
 
 
+def test_a_cap_that_is_set_while_turns_run_counts_what_they_may_cost(tmp_path: Path) -> None:
+    with town(tmp_path, "ada", "bob") as (ada, bob):
+        for house in (ada, bob):
+            give(house, 1)
+        assert run([ada, bob], 0.3, seconds=60.0) == 2
+        give(ada, 2, first=2)
+        ada.work()
+        assert len(ada.processes.running()) == 2
+        spending.write_host(os.environ, Spend(1_500_000))
+        ada.clock.advance(20.0)
+        ada.work()
+        assert standing(ada).host.reserved.usd == 600_000
+        give(bob, 4, first=2)
+        bob.work()
+        assert len(ada.processes.running()) == 3, "0.60 is spent, 0.60 reserved, and 0.30 left"
+
+
 def test_a_daemon_that_is_started_again_settles_what_it_had_reserved(tmp_path: Path) -> None:
     spending.write_host(os.environ, Spend(USD))
     with town(tmp_path, "ada", "bob") as (ada, bob):

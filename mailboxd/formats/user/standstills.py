@@ -55,11 +55,12 @@ def latest_standstill(environ: Mapping[str, str]) -> Standstill | None:
 def _lstat_standstill(state: UserState) -> os.stat_result | None:
     """The status of the file; None if there is none. Raises OSError if that cannot be known."""
     try:
-        return os.lstat(state.folder / STANDSTILL)
+        return os.lstat(f"{state.folder}/{STANDSTILL}")  # in each round of a daemon: pathlib costs more than the calls
     except FileNotFoundError:
         # a link to what is not there, as to a volume that is not mounted, says nothing of what is on it
-        if any(place.is_symlink() and not place.exists() for place in (state.folder, state.parent)):
-            raise
+        for place in (state.folder, state.parent):
+            if os.path.islink(place) and not os.path.exists(place):  # noqa: PTH110, PTH114
+                raise
         return None
     except NotADirectoryError:
         if NOWHERE in state.folder.parents:  # an account without a home: nothing can ever have been written there
