@@ -261,4 +261,6 @@ def test_an_approval_that_became_void_shows_the_policy_that_made_it_so(place: Pl
         desk.engine.record(Event(Kind.APPROVAL_RESOLVED, desk.task("t").id, data))
     with opened(place.root.parent / "mailboxd.db") as report:
         found = task_queries.approval_report(report, approval)
-    assert (found["policy"]["event"], found["policy"]["fields"]["approvals.approvers"]) == (seq, ["bob"])
+    policy = found["policy"]
+    assert policy is not None
+    assert (policy["event"], policy["fields"]["approvals.approvers"]) == (seq, ["bob"])

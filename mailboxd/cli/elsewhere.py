@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from mailboxd.cli.operator_shell import OPERATOR, require_operator
 from mailboxd.cli.text import say, to_json
@@ -11,6 +11,7 @@ from mailboxd.errors import EXIT_NO
 
 if TYPE_CHECKING:
     from mailboxd.cli.session import Session
+    from mailboxd.core.explain.task_details import ApprovalDetails
     from mailboxd.formats.protocol.messages import AnyMessage
     from mailboxd.hub.wire.names import Address
 
@@ -27,12 +28,12 @@ def found(name: str) -> tuple[Address, str] | None:
     return parse(name)
 
 
-def approval(address: Address, name: str) -> dict[str, Any]:
+def approval(address: Address, name: str) -> ApprovalDetails:
     """The approval of this name, as the other host shows it. Raises UnavailableError, ConfigError, WorldError."""
     from mailboxd.hub.client.decisions import requested
     from mailboxd.hub.files.membership import Membership
 
-    return requested(Membership.of(os.environ), address, name).model_dump()
+    return cast("ApprovalDetails", requested(Membership.of(os.environ), address, name).model_dump())
 
 
 def decide(session: Session, address: Address, kind: type[AnyMessage], task: str, **headers: object) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -17,8 +17,9 @@ from mailboxd.ledger.attention import Need
 
 if TYPE_CHECKING:
     from mailboxd.core.explain.model import Cause
+    from mailboxd.core.explain.task_details import TreeNode, WithState
 
-Node = dict[str, Any]
+T = TypeVar("T", bound="WithState")
 Item = dict[str, Any]
 
 _SHORTEST_NAME = 12
@@ -27,12 +28,13 @@ _DEEPEST_BRANCH = 24
 _ORDER = (State.NEEDS_YOU, FAILED, State.RUNNING, State.WAITING, CANCELLED, State.DONE)
 
 
-def tree_lines(root: Node, now: str, room: int, most: int | None = None) -> Iterator[str]:
+def tree_lines(root: TreeNode, now: str, room: int, most: int | None = None) -> Iterator[str]:
     """Every task of a tree (`Report.tree`) on one line; of more than `most` subtasks of a task, the most urgent.
 
     `now` is ISO-8601 UTC; `room` is in columns.
     """
-    stack: list[tuple[str, str, Node | str]] = [("", "", root)]  # a tree may be deeper than Python's stack
+    # a tree may be deeper than Python's stack
+    stack: list[tuple[str, str, TreeNode | str]] = [("", "", root)]
     while stack:
         branch, below, node = stack.pop()
         if isinstance(node, str):
@@ -40,13 +42,13 @@ def tree_lines(root: Node, now: str, room: int, most: int | None = None) -> Iter
             continue
         yield _line(branch, node, now, room)
         kept, others = most_urgent(node["children"], most) if most is not None else (node["children"], "")
-        children = [*kept, *([others] if others else [])]
+        children: list[TreeNode | str] = [*kept, *([others] if others else [])]
         for number, child in reversed([*enumerate(children, 1)]):
             corner, side = ("└─ ", "   ") if number == len(children) else ("├─ ", "│  ")
             stack.append((below + corner, below + side, child))
 
 
-def most_urgent(tasks: Sequence[Node], most: int) -> tuple[list[Node], str]:
+def most_urgent(tasks: Sequence[T], most: int) -> tuple[Sequence[T], str]:
     """At most `most` of these tasks in their order, the most urgent ones, and a count of the others, if any."""
     kept = set(sorted(range(len(tasks)), key=lambda number: _rank(tasks[number]))[:most])
     others = Counter(
@@ -56,11 +58,11 @@ def most_urgent(tasks: Sequence[Node], most: int) -> tuple[list[Node], str]:
     return [tasks[number] for number in sorted(kept)], told
 
 
-def _rank(node: Node) -> int:
+def _rank(node: WithState) -> int:
     return _ORDER.index(state_words(node["phase"], node["need"]))
 
 
-def _line(branch: str, node: Node, now: str, room: int) -> str:
+def _line(branch: str, node: TreeNode, now: str, room: int) -> str:
     if width(branch) > _DEEPEST_BRANCH:
         branch = f"{'│  ' * (_DEEPEST_BRANCH // 3 - 2)}{len(branch) // 3:>2} └─ "
     shown = state(node) + _since(node, now)
@@ -76,12 +78,12 @@ def _line(branch: str, node: Node, now: str, room: int) -> str:
     return f"{start}  {fit(rest, left)}" if left >= _SHORTEST_REST and rest else start
 
 
-def _since(node: Node, now: str) -> str:
+def _since(node: TreeNode, now: str) -> str:
     since = node["updated_at"] if node["need"] else node["running_since"] if node["phase"] == "executing" else None
     return f" {lasted(to_epoch(now) - to_epoch(since))}" if since else ""
 
 
-def _progress(node: Node) -> str:
+def _progress(node: TreeNode) -> str:
     total, done = node["children_total"], node["children_completed"]
     return f"{meter(done, total)} {done}/{total}" if total else ""
 
@@ -90,13 +92,13 @@ def _needs(keys: list[str]) -> str:
     return f"after {', '.join(keys)}:" if keys else ""
 
 
-def _says(node: Node, name: str) -> str:
+def _says(node: TreeNode, name: str) -> str:
     """The task's own cause of waiting, its error, its result or its title."""
     if node["need"] not in (None, "subtasks"):
-        return str(node["held"] or node["reason"])
+        return node["held"] or node["reason"]
     if node["phase"] in ("failed", "cancelled"):
-        return str(node["error"] or node["reason"])
-    return str(node["result_summary"] or (node["title"] if node["title"] != name else ""))
+        return node["error"] or node["reason"]
+    return node["result_summary"] or (node["title"] if node["title"] != name else "")
 
 
 # Items that wait for a person

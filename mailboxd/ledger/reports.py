@@ -24,6 +24,7 @@ from mailboxd.ledger.meta import PEERS, Meta
 
 if TYPE_CHECKING:
     from mailboxd.core.events import Kind
+    from mailboxd.core.explain.task_details import TaskRow, TreeNode
     from mailboxd.core.spending import Standing
     from mailboxd.core.standstill import Standstill
 
@@ -150,14 +151,15 @@ class Report:
         )
         return list(rows)
 
-    def open_roots(self, limit: int | None = None) -> tuple[int, list[Row]]:
+    def open_roots(self, limit: int | None = None) -> tuple[int, list[TaskRow]]:
         """The number of open root tasks, and the first ones, oldest first."""
         open_ = f"t.parent IS NULL AND {OPEN}"
         rows = self.rows(
             f"SELECT {SUMMARY} FROM tasks t WHERE {open_} ORDER BY t.seq LIMIT ?", -1 if limit is None else limit
         )
         counted = f"SELECT count(*) FROM tasks t INDEXED BY tasks_open_by_sender WHERE {open_}"  # covered by the index
-        return self.db.execute(counted).fetchone()[0], [summary(row) for row in rows]
+        roots: list[Any] = [summary(row) for row in rows]
+        return self.db.execute(counted).fetchone()[0], roots
 
     def roots_for_daemon(self) -> int:
         """The number of open root tasks that do not wait for a person alone: requests and deadlines expire."""
@@ -165,7 +167,7 @@ class Report:
         sql = f"SELECT count(*) FROM tasks t WHERE t.parent IS NULL AND {OPEN} AND {needs_daemon}"
         return int(self.db.execute(sql).fetchone()[0])
 
-    def tree(self, task_id: str) -> Row:
+    def tree(self, task_id: str) -> TreeNode:
         """The task with its descendants: `children` in each, `depends_on` by key.
 
         `running_since` is the start of its running attempt.
@@ -184,7 +186,7 @@ class Report:
                 " JOIN tasks n ON n.id = d.needs ORDER BY n.seq",
                 (task_id,),
             ).fetchall()
-        nodes: dict[str, Row] = {}
+        nodes: dict[str, Any] = {}
         for row in rows:
             parent = nodes.get(row.pop("parent") or "")
             nodes[row["id"]] = node = summary(row, as_child=parent is not None)
@@ -193,7 +195,8 @@ class Report:
                 parent["children"].append(node)
         for task, need in needs:
             nodes[task]["depends_on"].append(need)
-        return nodes[task_id]
+        root: TreeNode = nodes[task_id]
+        return root
 
     def events(
         self,

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, fields
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from mailboxd.core.events import Kind
 from mailboxd.core.json_codec import from_json, to_json
@@ -23,6 +23,33 @@ from mailboxd.ledger.policies import Policies
 from mailboxd.ledger.prompts import text_of
 from mailboxd.ledger.reports import RECENT, SUMMARY, Report, Row, status_of, summary, with_state
 from mailboxd.ledger.told import given, told
+
+if TYPE_CHECKING:
+    from mailboxd.core.explain.task_details import (
+        ApprovalDetails,
+        ApprovalRow,
+        ArtifactRow,
+        AttemptRow,
+        ChildRow,
+        DecidedUnder,
+        DependencyRow,
+        DoubtRow,
+        HeldOrderRow,
+        HistoryLine,
+        ListedTask,
+        MessageRow,
+        PromptFields,
+        QuestionRow,
+        ReviewRow,
+        SpecReport,
+        Split,
+        TaskDetails,
+        TaskFacts,
+        TaskRow,
+        TurnRow,
+        Undo,
+        VoteRow,
+    )
 
 _TASK = (
     f"t.id, t.local_id, t.task_id, t.subtask_id, t.title, t.mode, t.phase, {NEED} AS need, t.sender, t.executor,"
@@ -39,7 +66,7 @@ _AS_IT_IS = (
 )  # fmt: skip
 
 
-def details(report: Report, task_id: str, *, children: bool = True) -> Row:
+def details(report: Report, task_id: str, *, children: bool = True) -> TaskDetails:
     """A task with its attempts, turns, children (possibly many), dependencies, reviews, artifacts, approvals, messages.
 
     Reply tokens are left out. Raises KeyError for an unknown id.
@@ -52,7 +79,8 @@ def details(report: Report, task_id: str, *, children: bool = True) -> Row:
         )
         if not found:
             raise KeyError(task_id)
-        return _task(found[0]) | {
+        return {
+            **_task(found[0]),
             "attempts": _attempts(report, task_id),
             "turns": turns(report, task_id),
             "dependencies": _dependencies(report, task_id),
@@ -69,9 +97,9 @@ def details(report: Report, task_id: str, *, children: bool = True) -> Row:
         }
 
 
-def _task(row: Row) -> Row:
+def _task(row: Row) -> TaskFacts:
     policy = _whole(Policy, row["policy"])
-    return {name: row[name] for name in _AS_IT_IS} | {
+    found = {name: row[name] for name in _AS_IT_IS} | {
         "state": state_of(row["phase"], row["need"]),
         "status": status_of(row, has_result=bool(row["result"])),
         "from": row["sender"],
@@ -100,6 +128,7 @@ def _task(row: Row) -> Row:
             "stalls": row["stalls"],
         },
     }
+    return cast("TaskFacts", found)
 
 
 def _whole(kind: Callable[..., Any], text: str) -> Row:
@@ -108,16 +137,17 @@ def _whole(kind: Callable[..., Any], text: str) -> Row:
     return {field.name: to_json(getattr(value, field.name)) for field in fields(value)}
 
 
-def spec_of(report: Report, task_id: str) -> tuple[Row, Spec]:
+def spec_of(report: Report, task_id: str) -> tuple[SpecReport, Spec]:
     """The spec of the task with this id; `lacks` names what is missing."""
     columns = f"t.local_id AS task, t.title, t.phase, {NEED} AS need, t.spec, t.policy"
     row = with_state(report.rows(f"SELECT {columns} FROM tasks t WHERE t.id = ?", task_id)[0])
     policy, text = from_json(Policy, json.loads(row.pop("policy"))), row["spec"]
     spec = from_json(Spec, json.loads(text))
-    return row | {"lacks": problems_text(lint(spec, policy.weak)), "spec": _whole(Spec, text)}, spec
+    found = row | {"lacks": problems_text(lint(spec, policy.weak)), "spec": _whole(Spec, text)}
+    return cast("SpecReport", found), spec
 
 
-def _votes(report: Report, task_id: str) -> list[Row]:
+def _votes(report: Report, task_id: str) -> list[VoteRow]:
     """How the copies voted that decided the outcome of a task, of the subtask whose result is its own, or of those of
     which its result is made; `vote` is the key of what was voted on.
     """
@@ -139,7 +169,7 @@ def _votes(report: Report, task_id: str) -> list[Row]:
     return []
 
 
-def _copies(report: Report, poll: Row) -> list[Row]:
+def _copies(report: Report, poll: Row) -> list[VoteRow]:
     """The votes of the copies of a broadcast; none if not the majority decides."""
     if from_json(Policy, json.loads(poll["policy"])).join is not Join.MAJORITY:
         return []
@@ -147,11 +177,12 @@ def _copies(report: Report, poll: Row) -> list[Row]:
         "SELECT key, executor, phase, answer, result FROM tasks WHERE parent = ? ORDER BY seq", poll["id"]
     )
     copies = [Copy(row["key"], row["executor"], Phase(row["phase"]), row["answer"], row["result"]) for row in rows]
-    return [{"vote": poll["key"]} | asdict(one) for one in votes_of(copies)]
+    votes: list[Any] = [{"vote": poll["key"]} | asdict(one) for one in votes_of(copies)]
+    return votes
 
 
-def _attempts(report: Report, task_id: str) -> list[Row]:
-    rows = report.rows(
+def _attempts(report: Report, task_id: str) -> list[AttemptRow]:
+    rows: list[Any] = report.rows(
         "SELECT id, ordinal, executor, executor_kind, runtime, worker_ref, status, waiting_for, session_key,"
         " session_ref, run_id, error_summary, usage, question_turns, model, escalated, silent, started_at, finished_at"
         " FROM attempts WHERE task = ? ORDER BY ordinal",
@@ -171,7 +202,7 @@ def _attempts(report: Report, task_id: str) -> list[Row]:
 _OF_A_TURN = ("purpose", "agent", "attempt", "outcome", "model", "run", "session", "session_key", "prompt", "usage")
 
 
-def turns(report: Report, task_id: str) -> list[Row]:
+def turns(report: Report, task_id: str) -> list[TurnRow]:
     """The turns of a task, those that have ended and then those that run: what was asked, and by what.
 
     `number` counts them from 1; `outcome` is None while one runs. What is not reported, or was recorded by an earlier
@@ -189,10 +220,11 @@ def turns(report: Report, task_id: str) -> list[Row]:
         turn = json.loads(row["turn"])
         said = {"purpose": turn["turn"], "attempt": turn["attempt_id"], "prompt": json.loads(row["prompt"])}
         found.append((None, turn | said))
-    return [
+    rows: list[Any] = [
         {"number": number, "at": at} | {name: turn.get(name) for name in _OF_A_TURN}
         for number, (at, turn) in enumerate(found, 1)
     ]
+    return rows
 
 
 def _running_turns(report: Report, task_id: str) -> list[Row]:
@@ -203,8 +235,8 @@ def _running_turns(report: Report, task_id: str) -> list[Row]:
     )
 
 
-def prompt_of(report: Report, task_id: str, number: int) -> tuple[Row, bytes | None]:
-    """A turn of a task, and the exact bytes that its agent was given; None if they were not kept.
+def prompt_of(report: Report, task_id: str, number: int) -> tuple[TurnRow, PromptFields, bytes | None]:
+    """A turn of a task, its prompt, and the exact bytes that its agent was given; None if they were not kept.
 
     Raises UnavailableError if there is no such turn, or nothing was recorded of its prompt.
     """
@@ -213,8 +245,8 @@ def prompt_of(report: Report, task_id: str, number: int) -> tuple[Row, bytes | N
     if turn is None or turn["prompt"] is None:
         what = "has no turn" if turn is None else "has no record of the prompt of its turn"
         raise UnavailableError(f"the task {what} {number}; it has {len(known)}")
-    sha256 = turn["prompt"]["sha256"]
-    return turn, text_of(report.db, sha256, task_id) if report.has_table("prompts") else None
+    prompt = turn["prompt"]
+    return turn, prompt, text_of(report.db, prompt["sha256"], task_id) if report.has_table("prompts") else None
 
 
 def _seconds(started_at: str, finished_at: str | None) -> float | None:
@@ -222,16 +254,17 @@ def _seconds(started_at: str, finished_at: str | None) -> float | None:
     return None if finished_at is None else round(to_epoch(finished_at) - to_epoch(started_at), 3)
 
 
-def _dependencies(report: Report, task_id: str) -> list[Row]:
+def _dependencies(report: Report, task_id: str) -> list[DependencyRow]:
     rows = report.rows(
         f"SELECT t.key, t.local_id, t.phase, {NEED} AS need FROM dependencies d JOIN tasks t ON t.id = d.needs"
         " WHERE d.task = ? ORDER BY t.seq",
         task_id,
     )
-    return [with_state(row) for row in rows]
+    needed: list[Any] = [with_state(row) for row in rows]
+    return needed
 
 
-def _children(report: Report, task_id: str) -> list[Row]:
+def _children(report: Report, task_id: str) -> list[ChildRow]:
     rows = report.rows(
         f"SELECT t.id, t.local_id, t.key, t.title, t.executor AS agent, t.mode, t.phase, {NEED} AS need, t.attempt,"
         " t.result_summary, t.error, t.dispatched_at, t.completed_at FROM tasks t WHERE t.parent = ? ORDER BY t.seq",
@@ -244,14 +277,15 @@ def _children(report: Report, task_id: str) -> list[Row]:
         (task_id,),
     ):
         needs[child].append(key)
-    return [
+    children: list[Any] = [
         with_state(row) | {"status": status_of(row, has_result=False, as_child=True), "depends_on": needs[row["id"]]}
         for row in rows
     ]
+    return children
 
 
-def _reviews(report: Report, task_id: str) -> list[Row]:
-    rows = report.rows(
+def _reviews(report: Report, task_id: str) -> list[ReviewRow]:
+    rows: list[Any] = report.rows(
         "SELECT id, gate, round, reviewer, verdict, summary, findings, at, given_at FROM reviews"
         " WHERE task = ? ORDER BY id",
         task_id,
@@ -270,11 +304,11 @@ def is_unfetched(uri: str, sha256: str) -> bool:
 _OF_NOTHING = hashlib.sha256(b"").hexdigest()
 
 
-def _artifacts(report: Report, task_id: str) -> list[Row]:
+def _artifacts(report: Report, task_id: str) -> list[ArtifactRow]:
     """`sha256` is None of what nobody has fetched, and empty for what has no text; for both, earlier versions recorded
     the hash of no bytes.
     """
-    rows = report.rows(
+    rows: list[Any] = report.rows(
         "SELECT id, kind, uri, sha256, summary, produced_by, at FROM artifacts WHERE task = ? ORDER BY id", task_id
     )
     return [row | {"sha256": _digest_of(row["uri"], row["sha256"])} for row in rows]
@@ -286,11 +320,11 @@ def _digest_of(uri: str, sha256: str) -> str | None:
     return "" if sha256 == _OF_NOTHING and uri.startswith("mailboxd:") else sha256
 
 
-def approvals(report: Report, where: str = "", *values: str) -> list[Row]:
+def approvals(report: Report, where: str = "", *values: str) -> list[ApprovalRow]:
     """Approvals, oldest first, with who had approved one that is void now (`approved_by`); `where` is a condition on
     `approvals a JOIN tasks t`.
     """
-    rows = report.rows(
+    rows: list[Any] = report.rows(
         "SELECT a.id, lower(substr(a.id, -6)) AS short_id, t.local_id AS task, a.attempt, a.purpose, a.status, a.state,"
         " a.requested_action, a.side_effect_kind, a.risk, a.digest, a.idempotency_key, a.gate, a.requested_by, a.at,"
         " a.expires_at, a.resolved_by, a.resolved_at, a.note, a.started_at, a.finished_at, a.summary, a.artifact,"
@@ -308,12 +342,13 @@ def approvals(report: Report, where: str = "", *values: str) -> list[Row]:
     ]
 
 
-def _messages(report: Report, task_id: str) -> list[Row]:
-    return report.rows(
+def _messages(report: Report, task_id: str) -> list[MessageRow]:
+    rows: list[Any] = report.rows(
         'SELECT id, message_id, direction, type, sender AS "from", receiver AS "to", verdict, verified, name, path, at,'
         f" {_entrance(report)} FROM messages WHERE task = ? ORDER BY id",
         task_id,
     )
+    return rows
 
 
 def _entrance(report: Report) -> str:
@@ -322,7 +357,7 @@ def _entrance(report: Report) -> str:
     return ", ".join(names if report.has_column("messages", "came") else (f"NULL AS {name}" for name in names))
 
 
-def _doubts(report: Report, task_id: str) -> list[Row]:
+def _doubts(report: Report, task_id: str) -> list[DoubtRow]:
     """What its messages and plans, and refused texts of its task.md, may have meant; `dismissed` is when a person had
     seen it.
     """
@@ -336,7 +371,8 @@ def _doubts(report: Report, task_id: str) -> list[Row]:
         )
     if report.has_table("doubts"):
         said += " UNION ALL SELECT id, at, about || ': ' || text, dismissed FROM doubts WHERE task = ?1"
-    return report.rows(f"{said} ORDER BY at", task_id)
+    rows: list[Any] = report.rows(f"{said} ORDER BY at", task_id)
+    return rows
 
 
 # Approvals by short id, with what was asked, decided and done.
@@ -400,7 +436,7 @@ def _only_approval(report: Report, task: str, name: str) -> str:
     return str(chosen[0]["id"])
 
 
-def list_approvals(report: Report, *, everything: bool = False, task_id: str | None = None) -> list[Row]:
+def list_approvals(report: Report, *, everything: bool = False, task_id: str | None = None) -> list[ApprovalRow]:
     """Pending approvals, or with `everything` all, oldest first; of one task and its descendants if given."""
     where, args = [] if everything else ["a.status = 'pending'"], []
     if task_id is not None:
@@ -409,7 +445,7 @@ def list_approvals(report: Report, *, everything: bool = False, task_id: str | N
     return approvals(report, f" WHERE {' AND '.join(where)}" if where else "", *args)
 
 
-def approval_report(report: Report, approval_id: str) -> Row:
+def approval_report(report: Report, approval_id: str) -> ApprovalDetails:
     """An approval: `taken_back` are the requests to undo it, `history` its events, `policy` the configuration under
     which it was decided: the number of its event, and its fields; None before that, or if it is not recorded.
     """
@@ -424,12 +460,19 @@ def approval_report(report: Report, approval_id: str) -> Row:
         ]
         decided = [event["data"] for event in events if event["kind"] == "approval.resolved"]
         seq = decided[-1].get("policy") if decided else None  # the latest: an approval may have become void
-        policy = None if seq is None else {"event": seq, "fields": Policies(report.db).at(seq).fields}
-    history = [
+        policy: DecidedUnder | None = None
+        if seq is not None:
+            policy = {"event": seq, "fields": Policies(report.db).at(seq).fields}
+    history: list[HistoryLine] = [
         {"at": event["at"], "kind": event["kind"], "actor": event["actor"], "text": event["text"]} for event in events
     ]
-    short = [{name: other[name] for name in ("id", "short_id", "status", "state", "summary")} for other in undone]
-    return row | {"taken_back": short, "history": history, "policy": policy}
+    short: list[Undo] = [
+        {
+            "id": one["id"], "short_id": one["short_id"], "status": one["status"], "state": one["state"],
+            "summary": one["summary"],
+        } for one in undone
+    ]  # fmt: skip
+    return {**row, "taken_back": short, "history": history, "policy": policy}
 
 
 def _about(named: str | Row) -> str:
@@ -481,7 +524,9 @@ class Filter:
         return bool(self.state or self.phase or self.agent or self.label or self.words or self.names is not None)
 
 
-def list_tasks(report: Report, wanted: Filter, *, limit: int | None = None, offset: int = 0) -> tuple[list[Row], int]:
+def list_tasks(
+    report: Report, wanted: Filter, *, limit: int | None = None, offset: int = 0
+) -> tuple[list[ListedTask], int]:
     """A page of tasks, open ones first and then by last change, and the total number.
 
     Without a limit: all open ones, and the 10 that ended last.
@@ -524,7 +569,8 @@ def list_tasks(report: Report, wanted: Filter, *, limit: int | None = None, offs
         order = f"t.phase IN {ENDED}, t.updated_at DESC, t.seq DESC"
         sql = f"SELECT {_PAGE_SUMMARY} FROM tasks t WHERE {kept} ORDER BY {order} LIMIT ? OFFSET ?"
         rows = report.rows(sql, *args, open_count + RECENT if limit is None else limit, offset)
-    return [summary(row, as_child=row["parent"] is not None) for row in rows], total
+    listed: list[Any] = [summary(row, as_child=row["parent"] is not None) for row in rows]
+    return listed, total
 
 
 def find_exact(report: Report, name: str) -> str | None:
@@ -533,10 +579,12 @@ def find_exact(report: Report, name: str) -> str | None:
     return None if row is None else str(row[0])
 
 
-def sent_before(report: Report, sender: str, task_id: str) -> Row | None:
-    """The task that this sender calls so, in one line."""
+def sent_before(report: Report, sender: str, task_id: str) -> TaskRow | None:
+    """The task that this sender calls so."""
     where = "t.task_id = ? AND t.subtask_id IS NULL AND t.sender = ? AND t.parent IS NULL"
-    rows = report.rows(f"SELECT {SUMMARY} FROM tasks t WHERE {where}", task_id, sender)
+    rows: list[Any] = [
+        summary(row) for row in report.rows(f"SELECT {SUMMARY} FROM tasks t WHERE {where}", task_id, sender)
+    ]
     return rows[0] if rows else None
 
 
@@ -581,12 +629,12 @@ _AFTER_QUESTION = (
 """What ended a question (`q`): another one, or that the attempt goes on."""
 
 
-def questions(report: Report, task_id: str, limit: int) -> list[Row]:
+def questions(report: Report, task_id: str, limit: int) -> list[QuestionRow]:
     """The last questions that the task asked, oldest first: when, whom and what; and who ended each by an answer, when
     (`by`, `ended_at`; None while it is open, and for one that another followed).
     """
     goes_on = f"({_AFTER_QUESTION.format('kind')}) NOT IN ('question.asked', 'attempt.ended')"
-    rows = report.rows(
+    rows: list[Any] = report.rows(
         "SELECT q.at, json_extract(q.data, '$.to') AS \"to\", json_extract(q.data, '$.text') AS text,"
         f" CASE WHEN {goes_on} THEN ({_AFTER_QUESTION.format('actor')}) END AS by,"
         f" CASE WHEN {goes_on} THEN ({_AFTER_QUESTION.format('at')}) END AS ended_at"
@@ -630,25 +678,27 @@ def progress(report: Report, task_id: str) -> Row:
     return row
 
 
-def split(report: Report, task_id: str) -> Row:
+def split(report: Report, task_id: str) -> Split:
     """How many subtasks the task has (`children_total`), and since when (`children_since`)."""
-    (row,) = report.rows(
+    found: list[Any] = report.rows(
         "SELECT t.kids AS children_total, (SELECT c.created_at FROM tasks c WHERE c.parent = t.id ORDER BY c.seq"
         " LIMIT 1) AS children_since FROM tasks t WHERE t.id = ?",
         task_id,
     )
+    row: Split = found[0]
     return row
 
 
-def list_held_orders(report: Report, task_id: str | None = None) -> list[Row]:
+def list_held_orders(report: Report, task_id: str | None = None) -> list[HeldOrderRow]:
     """The orders that are held for some seconds, oldest first: all, or those about one task."""
     if not report.has_table("held_orders"):
         return []
-    return report.rows(
+    rows: list[Any] = report.rows(
         "SELECT h.id, h.name, h.approval, h.by, h.at, h.due, t.local_id AS task, t.title FROM held_orders h"
         " JOIN tasks t ON t.id = h.task WHERE ?1 IS NULL OR h.task = ?1 ORDER BY h.due, h.id",
         task_id,
     )
+    return rows
 
 
 def count_events(report: Report, task_id: str) -> int:

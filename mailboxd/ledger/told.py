@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mailboxd.core.events import Kind
 from mailboxd.ledger.reports import Report, Row
+
+if TYPE_CHECKING:
+    from mailboxd.core.explain.task_details import OrderGiven, ToldRow
 
 _TOLD = (Kind.NOTICE_SENT, Kind.NOTICE_FAILED, Kind.REMOTE_ORDER)
 _DECIDED = {"approved": "approve", "rejected": "reject", "request_changes": "ask-changes"}
 
 
-def told(report: Report, task_id: str) -> list[Row]:
+def told(report: Report, task_id: str) -> list[ToldRow]:
     """Each time that a person was told something about the task, or could not be: when, where and what.
 
     `what` is the kind of notice, `prompt`, `card` or `order`. `sha256` is of the words exactly as they were sent, of
@@ -28,7 +31,7 @@ def told(report: Report, task_id: str) -> list[Row]:
     return [_told(row, json.loads(row["data"])) for row in rows]
 
 
-def _told(row: Row, data: dict[str, Any]) -> Row:
+def _told(row: Row, data: dict[str, Any]) -> ToldRow:
     is_order = row["kind"] == Kind.REMOTE_ORDER
     return {
         "seq": row["seq"],
@@ -44,7 +47,7 @@ def _told(row: Row, data: dict[str, Any]) -> Row:
     }
 
 
-def given(report: Report, task_id: str) -> list[Row]:
+def given(report: Report, task_id: str) -> list[OrderGiven]:
     """What people said with their orders about the task: when, who, which order, and the words, oldest first."""
     rows = report.rows(
         "SELECT at, actor, kind, data FROM events WHERE task = ?1 AND (kind IN (?2, ?3)"
@@ -56,7 +59,7 @@ def given(report: Report, task_id: str) -> list[Row]:
     return [one for row in rows if (one := _given(row, json.loads(row["data"]))) is not None]
 
 
-def _given(row: Row, data: dict[str, Any]) -> Row | None:
+def _given(row: Row, data: dict[str, Any]) -> OrderGiven | None:
     by, about = row["actor"], None
     if row["kind"] == Kind.APPROVAL_RESOLVED:
         changes, about = data["changes"], data["approval"][-6:].lower()

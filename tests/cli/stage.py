@@ -39,6 +39,7 @@ from mailboxd.host.clock import ManualClock
 from mailboxd.ledger.meta import PEERS
 from mailboxd.perform import turns
 from mailboxd.surfaces.taskmd.sync import TaskMarkdown, to_record
+from tests.store.shapes import well_printed
 
 NOW = "2026-11-21T12:00:00.000Z"
 
@@ -65,7 +66,9 @@ class Stage:
         """Its output with --json, parsed; the command must succeed."""
         result = self.run(*arguments, "--json")
         assert result.exit_code == 0, result.output
-        return json.loads(result.stdout)
+        found = json.loads(result.stdout)
+        well_printed(arguments, found)
+        return found
 
     def item(self, kind: str) -> Any:
         """The only item of this kind that waits for a person."""

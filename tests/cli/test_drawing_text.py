@@ -20,11 +20,11 @@ BEGAN = "2026-11-21T12:00:00.000Z"
 HOSTILE = "日本\x1b[31m" + "x" * 200
 
 
-def node(key: str, phase: str = "executing", *children: dict[str, Any], **more: Any) -> dict[str, Any]:
+def node(key: str, phase: str = "executing", *children: Any, **more: Any) -> Any:
     return {
         "id": more.pop("id", f"tsk_{key}"), "key": key, "local_id": key, "title": f"Do {key}", "agent": "beta",
-        "phase": phase, "need": None, "held": "", "updated_at": BEGAN, "reason": "", "error": None,
-        "result_summary": None, "depends_on": [],
+        "phase": phase, "need": None, "held": "", "updated_at": BEGAN, "reason": "", "error": "",
+        "result_summary": "", "depends_on": [],
         "children_total": len(children), "running_since": BEGAN if phase == "executing" else None,
         "children_completed": sum(child["phase"] == "completed" for child in children),
         "children": list(children), **more,

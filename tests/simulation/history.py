@@ -12,6 +12,7 @@ from mailboxd.core.outcomes import Results, Reviewed, Succeeded
 from mailboxd.core.vocabulary import CheckVerdict, Turn, Verdict, Waiting
 from mailboxd.engine.engine import Engine
 from mailboxd.ledger import event_log
+from mailboxd.ledger.reports import Report
 from mailboxd.ledger.store import Order
 from mailboxd.perform import turns
 from mailboxd.perform.message_builder import composed
@@ -20,6 +21,7 @@ from tests.simulation.happenings import step
 from tests.simulation.laws import Book, looked_at, resting, standing
 from tests.simulation.script import OWN
 from tests.simulation.world import World, new_engine
+from tests.store.shapes import well_shaped
 
 STEPS = 70
 MOST_ROUNDS = 400
@@ -45,6 +47,7 @@ def run(seed: int, steps: int = STEPS, dialect: str = "") -> set[tuple[str, str]
         settle_down(world, book)
         resting(world.store)
         event_log.check(world.store.db)
+        well_shaped(Report(world.store.db))
     except Exception as problem:
         steps_shown = "\n  ".join(world.journal[-12:])
         raise Broken(

@@ -21,6 +21,7 @@ from mailboxd.ledger.reports import Report
 from mailboxd.ledger.store import Store
 from mailboxd.ledger.task_queries import Filter, list_tasks
 from tests.store.freezing import FOLDER, TABLES
+from tests.store.shapes import well_shaped
 
 NOW = "2027-01-01T00:00:00.000Z"
 RELEASED = sorted(path.stem for path in FOLDER.glob("*.sql"))
@@ -79,6 +80,7 @@ def test_it_can_be_reported_before_a_daemon_of_this_version_runs(path: Path) -> 
         assert report.room()
         for root in list_tasks(report, Filter(), limit=-1)[0]:
             assert report.task_snapshot([root["id"]], NOW, None).tasks
+        well_shaped(report)
 
 
 def test_what_it_becomes_is_what_a_new_database_is(path: Path) -> None:

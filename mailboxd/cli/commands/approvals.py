@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from mailboxd.core.events import Event
+    from mailboxd.core.explain.task_details import ApprovalDetails, ApprovalRow, DeclaredAction, RequestRow
     from mailboxd.engine.engine import Engine
 
 
@@ -101,7 +102,7 @@ def decide(
     return None
 
 
-def _ask(decision: str, rows: Sequence[dict[str, Any]]) -> None:
+def _ask(decision: str, rows: Sequence[ApprovalDetails]) -> None:
     """Ask whether to decide so about what was shown; no is the default. Raises Abort."""
     for row in rows:
         width = columns()
@@ -136,7 +137,7 @@ def _decide_elsewhere(
     return elsewhere.decide(session, place[0], ApprovalMessage, row["task"], **said)
 
 
-def _print(session: Session, row: dict[str, Any]) -> None:
+def _print(session: Session, row: ApprovalDetails) -> None:
     """What is about to be decided."""
     session.show(row, [*_lines(row, session.clock.now()), ""])
 
@@ -146,7 +147,7 @@ def is_terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def _read(session: Session, name: str) -> dict[str, Any]:
+def _read(session: Session, name: str) -> ApprovalDetails:
     """The approval of this name, here or on another host. Raises UnavailableError, ConfigError, WorldError."""
     from mailboxd.ledger import task_queries
 
@@ -156,7 +157,7 @@ def _read(session: Session, name: str) -> dict[str, Any]:
         return task_queries.approval_report(report, task_queries.find_approval(report, name))
 
 
-def _list_lines(rows: Sequence[dict[str, Any]], now: str, runnable: Callable[[str], str]) -> Iterator[str]:
+def _list_lines(rows: Sequence[ApprovalRow], now: str, runnable: Callable[[str], str]) -> Iterator[str]:
     """Each approval with its action, risk, requester and expiry."""
     for row in rows:
         kind = row["side_effect_kind"] if row["purpose"] == "action" else row["purpose"]
@@ -170,12 +171,12 @@ def _list_lines(rows: Sequence[dict[str, Any]], now: str, runnable: Callable[[st
             yield for_terminal(f"  -> {runnable('mailboxd undo ' + row['task'])}  # takes it back")
 
 
-def _what(row: dict[str, Any]) -> str:
+def _what(row: RequestRow) -> str:
     back = f"undo {row['origin'][-6:].lower()}: " if row["purpose"] == "undo" else ""
-    return back + str(row["requested_action"])
+    return back + row["requested_action"]
 
 
-def status_text(row: dict[str, Any], now: str) -> str:
+def status_text(row: ApprovalRow | ApprovalDetails, now: str) -> str:
     """The status in words."""
     if row["status"] == "pending" and (held := row.get("rejection")):  # another host does not say
         return f"is rejected {until(held['at'], now)}, ordered by {held['by']}"
@@ -185,7 +186,7 @@ def status_text(row: dict[str, Any], now: str) -> str:
     return f"{'void' if row['void'] else row['status']}{by}" + (f", {row['state']}" if row["state"] else "")
 
 
-def _lines(row: dict[str, Any], now: str) -> Iterator[str]:
+def _lines(row: ApprovalDetails, now: str) -> Iterator[str]:
     """Everything needed to decide."""
     yield from textwrap.wrap(for_terminal(f"{row['short_id']}: {_what(row)}"), columns(), break_on_hyphens=False)
     attempt = f", attempt {row['attempt']}" if row["attempt"] else ""
@@ -228,7 +229,7 @@ def _lines(row: dict[str, Any], now: str) -> Iterator[str]:
         yield f"\nmailboxd undo --action {row['short_id']}"
 
 
-def _policy(row: dict[str, Any]) -> str:
+def _policy(row: ApprovalDetails) -> str:
     """Who was allowed to decide it, and where all of the policy is; empty if that is not known."""
     if (policy := row.get("policy")) is None:
         return ""
@@ -236,7 +237,7 @@ def _policy(row: dict[str, Any]) -> str:
     return f"the policy of event {policy['event']}: approvers: {named} (mailboxd log --kind config.changed)"
 
 
-def _declared(action: dict[str, Any]) -> str:
+def _declared(action: DeclaredAction) -> str:
     from mailboxd.core.approvals import Action
     from mailboxd.core.json_codec import from_json
     from mailboxd.formats.protocol.spec import action_lines

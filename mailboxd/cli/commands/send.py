@@ -52,6 +52,7 @@ from mailboxd.ledger.attention import OF_TASKS, Item, Need
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    from mailboxd.core.explain.task_details import TaskDetails, TaskRow
     from mailboxd.ledger.reports import Report
 
 
@@ -148,7 +149,7 @@ def _require_sensible(session: Session, ws: Workspace, said: dict[str, Any], tas
         raise Refused("task-exists", *_what_became_of(found, session.clock.now(), program))
 
 
-def _what_became_of(task: dict[str, Any], now: str, program: str) -> tuple[str, str]:
+def _what_became_of(task: TaskRow | TaskDetails, now: str, program: str) -> tuple[str, str]:
     name, ended = task["local_id"], Phase(task["phase"]).is_terminal
     lasts = lasted(to_epoch(now) - to_epoch(task["updated_at"]))
     problem = f"{name} exists: {click.unstyle(state(task))[2:]} {f'{lasts} ago' if ended else f'for {lasts}'}"
@@ -171,7 +172,7 @@ def _wait(session: Session, ws: Workspace, sent: dict[str, Any], limit: float | 
 
     session.tell(f"sent {sent['file']}", err=True)
     deadline = None if limit is None else session.clock.monotonic() + limit
-    task: dict[str, Any] | None = None
+    task: TaskDetails | None = None
     items: list[Item] = []
     seen = 0
     while True:
@@ -211,9 +212,7 @@ def _wait(session: Session, ws: Workspace, sent: dict[str, Any], limit: float | 
     return EXIT_NO
 
 
-def _look(
-    session: Session, ws: Workspace, report: Report, task_id: str, seen: int
-) -> tuple[dict[str, Any], list[Item]]:
+def _look(session: Session, ws: Workspace, report: Report, task_id: str, seen: int) -> tuple[TaskDetails, list[Item]]:
     """The task as in `show`, and what in its tree waits for a person; prints what was recorded after event `seen`."""
     from mailboxd.ledger.task_queries import details
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -31,7 +31,8 @@ from mailboxd.ledger.attention import Attention, Need
 from mailboxd.ledger.later import count_later, later
 
 if TYPE_CHECKING:
-    from mailboxd.core.explain.model import Snapshot
+    from mailboxd.core.explain.model import Ending, Snapshot
+    from mailboxd.core.explain.task_details import ListedTask, TaskOfList
     from mailboxd.formats.mailbox.layout import Workspace
     from mailboxd.host.clock import Clock
     from mailboxd.ledger.reports import Report
@@ -155,7 +156,7 @@ def _found(
         "tasks": tasks,
         "states": in_states(counts),
         "open": sum(count for word, count in tasks.items() if word not in ("completed", "failed", "cancelled")),
-        "open_tasks": [{name: row[name] for name in _OF_TASK} for row in open_tasks],
+        "open_tasks": [_open_task(row) for row in open_tasks],
         "open_tasks_count": open_count,
         "paused": None if paused is None else {"by": paused.by, "at": paused.at, "note": paused.note},
         "later": later(report, now, 1_000 if most is None else most)[:most],
@@ -173,6 +174,10 @@ def _found(
         "next": _next(snapshot, unjudged - len(unread_mail(ws))),
     }
     return found, counts
+
+
+def _open_task(row: Mapping[str, object]) -> dict[str, object]:
+    return {name: row[name] for name in _OF_TASK}
 
 
 def _spending(report: Report, now: str, program: str) -> list[dict[str, Any]]:
@@ -398,18 +403,20 @@ def ls_command(
         rows, total = list_tasks(report, kept, limit=-1 if everything or wanted or phase else None)
         held = {held.task: held for held in report.endings()}
     now = session.clock.now()
-    for row in rows:
-        ending = held.get(row["local_id"])
-        row["ending"] = None if ending is None else {"at": ending.due, "text": why.ending_text(ending, now)}
+    listed = [_with_ending(row, held.get(row["local_id"]), now) for row in rows]
     head = ("TASK", "STATE", "AGENT", "CHILDREN", "TITLE")
     options = {"children": children, "state": wanted, "phase": phase, "agent": agent, "label": label}
     given = [f"--{name}" if value is True else f"--{name}={value}" for name, value in options.items() if value]
     how = f"{session.program(session.workspace())} {shlex.join(['ls', '--all', *given])}"
-    lines = folded_list(rows, lambda some: table(head, map(_cells, some)) if some else (), everything, how, total)
-    session.show(rows, lines, "no matching tasks; `mailboxd send` creates one")
+    lines = folded_list(listed, lambda some: table(head, map(_cells, some)) if some else (), everything, how, total)
+    session.show(listed, lines, "no matching tasks; `mailboxd send` creates one")
 
 
-def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+def _with_ending(row: ListedTask, held: Ending | None, now: str) -> TaskOfList:
+    return {**row, "ending": None if held is None else {"at": held.due, "text": why.ending_text(held, now)}}
+
+
+def _cells(row: TaskOfList) -> tuple[str, ...]:
     children = f"{row['children_completed']}/{row['children_total']}" if row["children_total"] else ""
     said = row["ending"]["text"] if row["ending"] else row["reason"] if row["phase"] == "cancelled" else ""
     title = f"{row['title']} ({said})" if said else row["title"]

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import tzinfo
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -35,6 +35,17 @@ from mailboxd.ledger.overview_queries import finished_at
 
 if TYPE_CHECKING:
     from mailboxd.core.explain.model import Cause, Snapshot
+    from mailboxd.core.explain.task_details import (
+        AttemptRow,
+        MessageRow,
+        OpenQuestion,
+        OrderGiven,
+        ShownTask,
+        SpentSoFar,
+        ToldRow,
+        TurnRow,
+        VoteRow,
+    )
     from mailboxd.core.explain.why import Explanation
     from mailboxd.ledger.reports import Report
 
@@ -120,7 +131,8 @@ def show_command(session: Session, task: str, view: str | None, everything: bool
                 snapshot = report.task_snapshot([task_id], session.clock.now(), lock.holder(session.workspace()))
                 snapshot = _with_tools(session, snapshot)
                 standing, asked = cause_of(snapshot.tasks[task_id], snapshot), snapshot.tasks[task_id].question
-                found = details(report, task_id) | {"question": asdict(asked) if asked else None}
+                question: OpenQuestion | None = {"to": asked.to, "text": asked.text, "at": asked.at} if asked else None
+                found: ShownTask = {**details(report, task_id), "question": question}
                 ending = [(cause.text, session.runnable(cause.hint)) for cause in endings(snapshot, found["local_id"])]
                 ws = session.workspace()
                 program = session.program(ws)
@@ -133,14 +145,14 @@ def _prompt(session: Session, report: Report, task_id: str, number: int) -> None
     """The exact bytes that a turn was asked; escaped on a terminal only."""
     from mailboxd.ledger.task_queries import prompt_of
 
-    turn, raw = prompt_of(report, task_id, number)
-    sha256 = turn["prompt"]["sha256"]
+    turn, prompt, raw = prompt_of(report, task_id, number)
+    sha256 = prompt["sha256"]
     if raw is None:
-        larger = turn["prompt"].get("text") == PromptText.LEFT_OUT
+        larger = prompt.get("text") == PromptText.LEFT_OUT
         why = "it is larger than archive.prompt_bytes" if larger else "archive.prompts was not `text`"
         raise UnavailableError(f"the text of turn {number} was not kept, for {why}; its SHA-256 is {sha256}")
     if session.as_json:
-        session.show(turn | {"text": raw.decode("utf-8", "surrogateescape")}, ())
+        session.show({**turn, "text": raw.decode("utf-8", "surrogateescape")}, ())
     elif sys.stdout.isatty():
         session.show(None, map(for_terminal, raw.decode("utf-8", "replace").splitlines()))
     else:
@@ -200,7 +212,7 @@ def _spec(session: Session, report: Report, task_id: str) -> None:
 
 
 def _task_lines(
-    found: dict[str, Any],
+    found: ShownTask,
     standing: Cause,
     ending: Sequence[tuple[str, str]],
     now: str,
@@ -233,7 +245,7 @@ def _task_lines(
         ("id", found["id"] + (f", subtask of {found['parent']}" if found["parent"] else "")),
         *((label, dated(at, now)) for label, at in times if at),
         *((label, f"{local(at, place())}, {when(at, now)}") for label, at in own_times if at),
-        ("held", found["held"]),
+        ("held", found["held"] or ""),
         ("labels", for_terminal(", ".join(policy["labels"]))),
         ("model", for_terminal(policy["model"] or "")),
         ("replies to", for_terminal(found["reply_to"] or "")),
@@ -258,17 +270,17 @@ def _task_lines(
     yield from _tables(found, now, program)
 
 
-def _tables(found: dict[str, Any], now: str, program: str) -> Iterator[str]:
+def _tables(found: ShownTask, now: str, program: str) -> Iterator[str]:
     attempts = [
         (str(a["ordinal"]), _who(a), _status(a), when(a["started_at"], now), _took(a), a["error_summary"])
         for a in found["attempts"]
     ]
     yield from _table("Attempts", ("NO", "AGENT", "STATUS", "STARTED", "TOOK", "DETAILS"), attempts)
     by_agent = [a for a in found["attempts"] if a["run_id"] and not a["worker_ref"]]
-    known = [(str(a["ordinal"]), a["run_id"], a["session_key"]) for a in by_agent]
+    known = [(str(a["ordinal"]), a["run_id"] or "", a["session_key"]) for a in by_agent]
     yield from _table("In OpenClaw", ("NO", "RUN", "SESSION"), known)
     turns = [
-        (str(t["number"]), t["purpose"], t["outcome"] or "runs", _agent(t), _model(t), _cost(t), _asked(t))
+        (str(t["number"]), t["purpose"] or "", t["outcome"] or "runs", _agent(t), _model(t), _cost(t), _asked(t))
         for t in found["turns"]
     ]
     yield from _table("Turns", ("NO", "FOR", "OUTCOME", "AGENT", "MODEL", "COST", "PROMPT (SHA-256)"), turns)
@@ -281,7 +293,7 @@ def _tables(found: dict[str, Any], now: str, program: str) -> Iterator[str]:
     reviews = [(r["gate"], given_by(r), r["verdict"], r["summary"]) for r in found["reviews"]]
     yield from _table("Reviews", ("GATE", "REVIEWER", "VERDICT", "DETAILS"), reviews)
     listed = [
-        (r["reviewer"], f["severity"], place_of(f.get("file"), f.get("line"), f.get("artifact_uri")), f["message"])
+        (r["reviewer"], f["severity"], place_of(f["file"], f["line"], f["artifact_uri"]), f["message"])
         for r in found["reviews"]
         for f in r["findings"]
     ]
@@ -314,7 +326,7 @@ def _tables(found: dict[str, Any], now: str, program: str) -> Iterator[str]:
     yield from _table("Messages", ("", "TYPE", "WITH", "VERDICT", "FILE", "CAME"), messages, cut=4)
 
 
-_WAITS = {
+_WAITS: dict[str, str] = {
     Waiting.LOOKUP: "its outcome is looked up",
     Waiting.REPLY: "waits for a reply",
     Waiting.ANSWER: "waits for an answer",
@@ -322,22 +334,22 @@ _WAITS = {
 }
 
 
-def _status(attempt: dict[str, Any]) -> str:
-    return _WAITS.get(attempt["waiting_for"], str(attempt["status"]))
+def _status(attempt: AttemptRow) -> str:
+    return _WAITS.get(attempt["waiting_for"], attempt["status"])
 
 
-def _who(attempt: dict[str, Any]) -> str:
+def _who(attempt: AttemptRow) -> str:
     tool = attempt["worker_ref"] or attempt["model"]
-    return f"{attempt['executor']} with {tool}" if tool else str(attempt["executor"])
+    return f"{attempt['executor']} with {tool}" if tool else attempt["executor"]
 
 
-def _took(attempt: dict[str, Any]) -> str:
+def _took(attempt: AttemptRow) -> str:
     cost = attempt["usage"]["cost_usd"]
     took = [lasted(attempt["seconds"])] if attempt["seconds"] is not None else []
     return ", ".join([*took, *([money(cost)] if cost else [])])
 
 
-def _spent(spent: dict[str, Any]) -> str:
+def _spent(spent: SpentSoFar) -> str:
     """The cost including subtasks; the turns are the task's own."""
     if not (spent["turns"] or spent["tokens"]):
         return ""
@@ -347,44 +359,44 @@ def _spent(spent: dict[str, Any]) -> str:
     return f"{money(spent['usd'])}{of_usd}, {spent['tokens']}{of_tokens} tokens; {turns}"
 
 
-def _model(turn: dict[str, Any]) -> str:
+def _model(turn: TurnRow) -> str:
     return turn["model"] or ("not reported" if turn["outcome"] else "")
 
 
-def _agent(turn: dict[str, Any]) -> str:
-    return str(turn["agent"] or "")
+def _agent(turn: TurnRow) -> str:
+    return turn["agent"] or ""
 
 
-def _cost(turn: dict[str, Any]) -> str:
+def _cost(turn: TurnRow) -> str:
     """Empty if nothing was reported, as by harnesses, which name tokens only."""
     cost = (turn["usage"] or {}).get("cost_usd")
     return money(cost) if cost else ""
 
 
-def _asked(turn: dict[str, Any]) -> str:
+def _asked(turn: TurnRow) -> str:
     prompt = turn["prompt"]
     return "" if prompt is None else f"{prompt['sha256'][:16]}…, {prompt['size']:,} bytes"
 
 
-def _vote(one: dict[str, Any]) -> tuple[str, ...]:
-    key = f"{one['vote']}.{one['key']}" if one["vote"] else str(one["key"])
+def _vote(one: VoteRow) -> tuple[str, ...]:
+    key = f"{one['vote']}.{one['key']}" if one["vote"] else one["key"]
     said, why = (one["said"], one["why"]) if one["said"] else (one["why"], "")
-    return key, str(one["agent"]), str(said), "yes" if one["counts"] else "no", str(why)
+    return key, one["agent"], said, "yes" if one["counts"] else "no", why
 
 
 def _hash(sha256: str | None) -> str:
     return "not fetched" if sha256 is None else sha256[:12] or "no text"
 
 
-def _order_given(one: dict[str, Any]) -> str:
-    return f"{one['order']} {one['about']}" if one["about"] else str(one["order"])
+def _order_given(one: OrderGiven) -> str:
+    return f"{one['order']} {one['about']}" if one["about"] else one["order"]
 
 
-def _told_how(one: dict[str, Any]) -> str:
-    return str(one["to"]) if one["sent"] else f"{one['to']}, not reached"
+def _told_how(one: ToldRow) -> str:
+    return one["to"] if one["sent"] else f"{one['to']}, not reached"
 
 
-def _peer(message: dict[str, Any]) -> str:
+def _peer(message: MessageRow) -> str:
     return (message["from"] if message["direction"] == "in" else message["to"]) or ""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -381,22 +381,26 @@ def get(call: ToolCall, given: Get) -> Answer:
     known = details(report, task.id)
     attempt = call.engine.store.tasks.attempt(task.id, task.attempt) if task.attempt else None
     whole = {
-        **{name: known[name] for name in _TASK_KEYS},
+        **_only(_TASK_KEYS, known),
         "attempt": task.attempt,
         "attempt_id": attempt.id if attempt else None,
         "executor_kind": str(attempt.executor_kind) if attempt else None,
         "labels": known["policy"]["labels"],
         "spec": {name: value for name, value in known["spec"].items() if value},
         "results": known["results"],
-        "children": [{name: child[name] for name in _CHILD_KEYS} for child in known["children"]],
+        "children": [_only(_CHILD_KEYS, child) for child in known["children"]],
         "reviews": known["reviews"],
         "artifacts": known["artifacts"],
         "events": [
-            {name: event[name] for name in _EVENT_KEYS}
+            _only(_EVENT_KEYS, event)
             for event in task_queries.latest_events(report, task.id, given.include_events_limit)
         ],
     }
     return {name: _cut(value) for name, value in whole.items() if value not in (None, "", [], {})}
+
+
+def _only(names: Sequence[str], row: Mapping[str, object]) -> Answer:
+    return {name: row[name] for name in names}
 
 
 def _cut(value: Any) -> Any:

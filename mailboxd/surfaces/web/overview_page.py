@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mailboxd.core.explain.model import TaskSnapshot
 from mailboxd.core.spending import MEASURES, Account, Spend, amount_said, of_cap, shown_measure, total, unit
@@ -20,6 +20,9 @@ from mailboxd.ledger.overview import Condition, Decision, Overview, Place, Secti
 from mailboxd.perform.question_prompts import offered
 from mailboxd.surfaces.web.page_models import PageModels, Row, held_orders, of_host, with_form
 from mailboxd.surfaces.web.workspaces import WebWorkspace
+
+if TYPE_CHECKING:
+    from mailboxd.core.explain.task_details import ApprovalRow
 
 MOST_CARDS = 10
 _MOST_FAILED = 6
@@ -38,7 +41,7 @@ class _Look:
     found: Overview
     tasks: Mapping[str, TaskSnapshot] = field(default_factory=dict)
     """By local id."""
-    asked: Mapping[str, Row] = field(default_factory=dict)
+    asked: Mapping[str, ApprovalRow] = field(default_factory=dict)
     """The pending approvals, by id."""
     held: Sequence[Row] = ()
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from difflib import unified_diff
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mailboxd.core import entrance
 from mailboxd.core.explain import why
@@ -53,6 +53,9 @@ from mailboxd.ledger.task_queries import details
 from mailboxd.perform.agents import last_tool
 from mailboxd.surfaces.web import bulk
 from mailboxd.surfaces.web.workspaces import MOST_CORRECTED, WebWorkspace, WebWorkspaces, recipes
+
+if TYPE_CHECKING:
+    from mailboxd.core.explain.task_details import ApprovalDetails, ApprovalRow, Split, TaskDetails, TurnRow
 
 # Differences between the results of attempts
 
@@ -286,16 +289,18 @@ class PageModels:
             return self._record(workspace, report, _exact(report, name))
 
     def _record(self, workspace: WebWorkspace, report: Report, task_id: str) -> Row:
-        found = details(report, task_id, children=False) | task_queries.split(report, task_id)
+        found, split = details(report, task_id, children=False), task_queries.split(report, task_id)
         snapshot = report.task_snapshot([task_id], self.clock.now(), lock.holder(workspace.ws))
         snapshot = replace(snapshot, tools=last_tool.of_calls(workspace.ws.turns, snapshot.turns, snapshot.now))
         told = why.explain(snapshot, task_id, attention.cannot_run(workspace.ws, snapshot.daemon))
         results = task_queries.list_results(report, task_id, _MAX_RESULTS, _MAX_TEXT)
-        return found | {
+        return {
+            **found,
+            **split,
             "above": task_queries.ancestors(report, task_id),
-            "milestones": milestones(found, task_queries.questions(report, task_id, _MAX_QUESTIONS)),
-            "progress": task_queries.progress(report, task_id) if found["children_total"] else None,
-            "below": self._below(workspace, report, task_id) if found["children_total"] else NOTHING_BELOW,
+            "milestones": milestones(found, split, task_queries.questions(report, task_id, _MAX_QUESTIONS)),
+            "progress": task_queries.progress(report, task_id) if split["children_total"] else None,
+            "below": self._below(workspace, report, task_id) if split["children_total"] else NOTHING_BELOW,
             "causes": told.causes[:_MAX_CAUSES],
             "more_causes": max(0, len(told.causes) - _MAX_CAUSES),
             "question": snapshot.tasks[task_id].question,
@@ -305,7 +310,7 @@ class PageModels:
             "turns": _with_texts(report, task_id, found["turns"]),
             "diffs": comparisons(results),
             "held_orders": held_orders(report, task_id),
-            "orders": _orders(found, asks=snapshot.tasks[task_id].question is not None),
+            "orders": _orders(found, split, asks=snapshot.tasks[task_id].question is not None),
         }
 
     def _below(self, workspace: WebWorkspace, report: Report, task_id: str) -> Row:
@@ -365,7 +370,7 @@ class PageModels:
             "zooms": _zooms(shown, ran, zoomed=window is not None),
         }
 
-    def approval(self, workspace: WebWorkspace, name: str) -> Row:
+    def approval(self, workspace: WebWorkspace, name: str) -> ApprovalDetails:
         """Everything about an approval. Raises UnavailableError."""
         with self.report(workspace) as report:
             return task_queries.approval_report(report, task_queries.find_approval(report, name))
@@ -466,7 +471,7 @@ def bare(item: Row) -> Row:
     return {**item, **without, "target": item["id"] or (f"order-{item['task']}" if item["task"] else item["kind"])}
 
 
-def with_form(item: Item, approval: Row | None, task: TaskSnapshot | None) -> Row:
+def with_form(item: Item, approval: ApprovalRow | None, task: TaskSnapshot | None) -> Row:
     """The item with what its form needs."""
     row = bare(asdict(item)) | {"approval": approval}
     if task is not None and item.kind in {*OF_TASKS, Need.FAILED}:
@@ -490,11 +495,11 @@ def _exact(report: Report, name: str) -> str:
     return task_id
 
 
-def _with_texts(report: Report, task_id: str, turns: list[Row]) -> list[Row]:
+def _with_texts(report: Report, task_id: str, turns: list[TurnRow]) -> list[Row]:
     """Turns, the latest of them with the beginning of what they were asked, as far as it is kept."""
     texts = {row["number"]: prompts.text_of(report.db, row["prompt"]["sha256"], task_id)
              for row in turns[-_MAX_PROMPTS:] if row["prompt"] is not None}  # fmt: skip
-    return [row | {"text": _prompt_text(texts.get(row["number"]))} for row in turns]
+    return [{**row, "text": _prompt_text(texts.get(row["number"]))} for row in turns]
 
 
 def _prompt_text(raw: bytes | None) -> str:
@@ -506,13 +511,10 @@ def hidden_tokens(raw: bytes) -> bytes:
     return _TOKEN.sub(rb"\1(hidden)", raw)
 
 
-def _orders(found: Row, *, asks: bool) -> tuple[Offered, ...]:
+def _orders(found: TaskDetails, split: Split, *, asks: bool) -> tuple[Offered, ...]:
     """The orders that make sense now; the engine checks them in any case."""
-    pausing, has_result = bool(found["not_before"]), bool(found["results"])
-    now = Situation(
-        Phase(found["phase"]), found["held"] or "", pausing, asks, has_result, bool(found["children_total"])
-    )
-    return offered(now)
+    pausing, has_result, coordinates = bool(found["not_before"]), bool(found["results"]), split["children_total"] > 0
+    return offered(Situation(Phase(found["phase"]), found["held"] or "", pausing, asks, has_result, coordinates))
 
 
 Offered = tuple[OperatorOrder, tuple[Field, ...]]

@@ -1,0 +1,88 @@
+"""Whether JSON has the shape that a type of `core.explain.task_details` says."""
+
+from __future__ import annotations
+
+import json
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
+
+from mailboxd.core.explain.task_details import (
+    ApprovalDetails,
+    ApprovalRow,
+    ListedTask,
+    QuestionRow,
+    ShownTask,
+    SpecReport,
+    Split,
+    TaskDetails,
+    TaskOfList,
+    TreeNode,
+)
+from mailboxd.ledger.reports import Report
+from mailboxd.ledger.task_queries import Filter, details, list_tasks, questions, split
+
+_OF_SHOW = {"attempts": ShownTask, "taken_back": ApprovalDetails, "depends_on": TreeNode, "lacks": SpecReport}
+"""What `show` prints, by a key that only this has."""
+
+
+def well_shaped(report: Report) -> None:
+    """All that the store tells of each of its tasks has, as JSON, the shape that its type says."""
+    listed, _ = list_tasks(report, Filter(children=True), limit=-1)
+    _require(listed, list[ListedTask])
+    for task in listed:
+        name = task["id"]
+        _require(details(report, name), TaskDetails)
+        _require(split(report, name), Split)
+        _require(questions(report, name, 10), list[QuestionRow])
+        if task["parent"] is None:
+            _require(report.tree(name), TreeNode)
+
+
+def well_printed(arguments: tuple[str, ...], found: Any) -> None:
+    """The JSON that a command has printed has the shape that its type says, as far as there is one."""
+    match arguments:
+        case ("show", *_):
+            _require(found, next((kind for key, kind in _OF_SHOW.items() if key in found), Any))
+        case ("ls", *_):
+            _require(found, list[TaskOfList])
+        case ("approve",) | ("approve", "--history"):
+            _require(found, list[ApprovalRow])
+        case _:
+            pass
+
+
+def _require(found: Any, kind: Any) -> None:
+    wrong = [*_misfits(json.loads(json.dumps(found)), kind, "it")]
+    assert not wrong, "\n".join(wrong)
+
+
+def _misfits(value: Any, kind: Any, where: str) -> Iterator[str]:
+    """Every place at which the value is not exactly of the type. Nothing is converted: 1 is no float, and no bool."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return
+    if is_typeddict(kind):
+        yield from _misfits_of_keys(value, kind, where) if isinstance(value, dict) else [f"{where} is {value!r}"]
+    elif origin is NotRequired:
+        yield from _misfits(value, inner[0], where)
+    elif origin in (Union, types.UnionType):
+        yield from min((list(_misfits(value, one, where)) for one in inner), key=len)
+    elif origin is list:
+        if isinstance(value, list):
+            for number, item in enumerate(value):
+                yield from _misfits(item, inner[0], f"{where}[{number}]")
+        else:
+            yield f"{where} is {value!r}, not a list"
+    elif type(value) is not (plain := dict if origin is Mapping else kind):
+        yield f"{where} is {value!r}, not {plain.__name__}"
+
+
+def _misfits_of_keys(value: dict[str, Any], kind: Any, where: str) -> Iterator[str]:
+    hints = get_type_hints(kind, include_extras=True)
+    yield from (f"{where} has {name}" for name in value if name not in hints)
+    for name, hint in hints.items():
+        if name in value:
+            yield from _misfits(value[name], hint, f"{where}.{name}")
+        elif kind.__total__ and get_origin(hint) is not NotRequired:  # `__required_keys__` does not know of these
+            yield f"{where} lacks {name}"
