@@ -38,7 +38,6 @@ from mailboxd.core.events import Kind, Role
 from mailboxd.core.fixpoint import open_circuit
 from mailboxd.core.json_codec import to_json
 from mailboxd.core.lifecycle import Trigger, impossible_action_trigger
-from mailboxd.core.model import changed
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import AttemptStatus, Notice, Phase, same_agent
@@ -111,7 +110,7 @@ def refused(builder: DecisionBuilder, actions: tuple[Action, ...]) -> tuple[str,
 def _looked_at(builder: DecisionBuilder, action: Action) -> None:
     """Note that the preparation of the action ended: a later attempt's action of this name needs another one."""
     left = builder.view.ordered_acts - {f"prepare:{action.id}"}
-    builder.view = changed(builder.view, ordered_acts=left)
+    builder.see(ordered_acts=left)
 
 
 def _prepared(builder: DecisionBuilder, said: ActionPrepared) -> None:
@@ -197,7 +196,7 @@ def _row(
 
 def _request(builder: DecisionBuilder, row: Approval) -> None:
     builder.record(Kind.APPROVAL_REQUESTED, approval=to_json(row))
-    builder.view = changed(builder.view, approvals=(*builder.view.approvals, row))
+    builder.see(approvals=(*builder.view.approvals, row))
     if row.status is ApprovalStatus.PENDING:
         builder.notify(Notice.APPROVAL, row.id)
 

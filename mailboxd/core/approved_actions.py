@@ -17,7 +17,6 @@ from mailboxd.core.events import Kind
 from mailboxd.core.inputs import TurnEnded
 from mailboxd.core.json_codec import to_json
 from mailboxd.core.lifecycle import Trigger, applies
-from mailboxd.core.model import changed
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import AttemptStatus, Phase
@@ -189,5 +188,5 @@ def _change(builder: DecisionBuilder, kind: Kind, row: Approval, **changes: Any)
     builder.record(kind, approval=row.id, action=row.requested_action, changes=plain)
     after = replace(row, **changes)
     rows = tuple(after if old.id == row.id else old for old in builder.view.approvals)
-    builder.view = changed(builder.view, approvals=rows)
+    builder.see(approvals=rows)
     return after

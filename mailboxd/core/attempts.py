@@ -38,7 +38,7 @@ from mailboxd.core.inputs import (
 )
 from mailboxd.core.json_codec import to_json
 from mailboxd.core.lifecycle import Trigger, awaits_late_answer, join_is_met, may_start
-from mailboxd.core.model import NO_USAGE, Attempt, Plan, Task, changed
+from mailboxd.core.model import NO_USAGE, Attempt, Plan, Task
 from mailboxd.core.outcomes import (
     Aborted,
     Acknowledged,
@@ -128,7 +128,7 @@ def begin(builder: DecisionBuilder, waiting_for: Waiting) -> int:
         escalated=task.stronger.why,
     )
     builder.record(Kind.ATTEMPT_STARTED, attempt=to_json(attempt))
-    builder.view = changed(builder.view, attempt=attempt)
+    builder.see(attempt=attempt)
     return ordinal
 
 

@@ -55,7 +55,7 @@ from mailboxd.core.inputs import (
 )
 from mailboxd.core.json_codec import to_json
 from mailboxd.core.lifecycle import AFTER_JOIN, BEFORE_EXECUTION, Trigger, applies, deadline_passed
-from mailboxd.core.model import NO_USAGE, Plan, PlannedChild, Task
+from mailboxd.core.model import NO_USAGE, Plan, PlannedChild, Task, changed
 from mailboxd.core.outcomes import Aborted, Acknowledged, Failed, Outcome, PromptDigest, Succeeded, Unknown
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.task_view import Context, TaskView
@@ -182,7 +182,7 @@ def decide(
         return plans.create(given, ctx)
     if view is None:
         raise AssertionError("only a new task has no view")
-    builder = DecisionBuilder(view, ctx, role, actor)
+    builder = DecisionBuilder(changed(view), ctx, role, actor)
     match given:
         case Redispatch():
             _redispatched(builder, given)

@@ -1,6 +1,7 @@
 """A decision under construction: the events and effects so far, and the task after them.
 
-Local to one call of `decide`, which stays a pure function.
+Local to one call of `decide`, which stays a pure function: the view and the events are the builder's own, and change in
+place until the decision is done.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class Decision:
 @dataclass(slots=True)
 class DecisionBuilder:
     view: TaskView
+    """Its own: nobody else has it before the decision is done."""
     ctx: Context
     role: Role = Role.ORCHESTRATOR
     actor: str = "mailboxd"
@@ -57,9 +59,10 @@ class DecisionBuilder:
     @property
     def live(self) -> Attempt:
         """The running attempt. Tracking when there is none is a bug."""
-        if self.attempt is None or self.attempt.status is not AttemptStatus.RUNNING:
+        attempt = self.view.attempt
+        if attempt is None or attempt.status is not AttemptStatus.RUNNING:
             raise AssertionError(f"{self.task.local_id}: no live attempt")
-        return self.attempt
+        return attempt
 
     @property
     def family(self) -> Family:
@@ -72,11 +75,15 @@ class DecisionBuilder:
         """Whether the end of this turn has not been recorded yet. One without an id was not ordered."""
         return not turn_id or turn_id in self.view.turns
 
+    def see(self, **changes: Any) -> None:
+        """Change the view: what the decision knows of the task and its neighbours."""
+        self.view.__dict__.update(changes)
+
     def done(self) -> Decision:
         return Decision(tuple(self.events), tuple(self.effects), self.view)
 
     def order(self, effect: Effect) -> None:
-        self.effects.append((self.task.id, effect))
+        self.effects.append((self.view.task.id, effect))
 
     def notify(self, what: Notice, approval_id: str = "") -> None:
         """Notify people, if they are to be notified of that."""
@@ -93,9 +100,9 @@ class DecisionBuilder:
         """
         task = self.view.task
         step, changes, moved = lifecycle.move(task, trigger, self.ctx.now, reason, **changes)
-        self.view = changed(self.view, task=moved, reviews=(), asked_reviewers=(), check_runs=(), ordered_checks=())
+        self.see(task=moved, reviews=(), asked_reviewers=(), check_runs=(), ordered_checks=())
         values = to_json(changes)
-        before = None if task.phase.value in task.policy.gates else self._last(_FOLLOWED_BY_PHASES)
+        before = None if lifecycle.gate_on(task) is not None else self._last(_FOLLOWED_BY_PHASES)
         if before is None:
             self.record(Kind.TASK_TRANSITIONED, passed=[step], changes=values)
             return
@@ -107,7 +114,7 @@ class DecisionBuilder:
         task, now = self.view.task, self.ctx.now
         event, task = lifecycle.amend(task, now, note, by=self.actor, role=self.role, **changes)
         self.events.append(event)
-        self.view = changed(self.view, task=task)
+        self.see(task=task)
 
     def checkpoint(self, note: str, **changes: Any) -> None:
         """Change fields of the live attempt, which continues."""
@@ -123,7 +130,7 @@ class DecisionBuilder:
             note = "; ".join(filter(None, [before.data.get("note", ""), note]))
             parts: dict[str, Any] = {"note": note} if note else {}
             self._extend(before, attempt=attempt.id, attempt_changes=values, **parts)
-        self.view = changed(self.view, attempt=changed(attempt, **changes))
+        self.see(attempt=changed(attempt, **changes))
 
     def finish_attempt(self, status: AttemptStatus, error: str = "") -> None:
         """End the live attempt; the turn and the artifacts recorded just before are part of its end."""
@@ -140,7 +147,7 @@ class DecisionBuilder:
             self.record(Kind.ATTEMPT_ENDED, **data)
         else:
             self._extend(before, Kind.ATTEMPT_ENDED, **data)
-        self.view = changed(self.view, attempt=changed(attempt, **changes))
+        self.see(attempt=changed(attempt, **changes))
 
     def resume_attempt(self, note: str, waiting_for: Waiting) -> None:
         """Take back that the latest attempt ended with an unknown outcome: it is known now."""
@@ -153,7 +160,7 @@ class DecisionBuilder:
             "error_summary": "",
         }
         self.record(Kind.ATTEMPT_CHECKPOINT, attempt=self.attempt.id, note=note, attempt_changes=to_json(changes))
-        self.view = changed(self.view, attempt=changed(self.attempt, **changes))
+        self.see(attempt=changed(self.attempt, **changes))
 
     def artifact(self, kind: str, body: str, summary: str, produced_by: str, *, uri: str = "", sha256: str = "") -> str:
         """Record an artifact of the task, a text or what is at `uri`; returns its id.
@@ -187,7 +194,8 @@ class DecisionBuilder:
 
     def _extend(self, event: Event, kind: Kind | None = None, **parts: Any) -> None:
         """Add parts to the latest event, which is still this decision's own: lists grow, changes add up."""
-        data = {**event.data}
+        data = event.data
+        assert isinstance(data, dict)  # as it was recorded
         for name, part in parts.items():
             known = data.get(name)
             if isinstance(known, list):
@@ -196,7 +204,8 @@ class DecisionBuilder:
                 known |= part
             else:
                 data[name] = part
-        self.events[-1] = Event(kind or event.kind, event.task, data, event.role, event.actor)
+        if kind is not None and kind is not event.kind:
+            self.events[-1] = Event(kind, event.task, data, event.role, event.actor)
 
 
 _FOLLOWED_BY_PHASES = frozenset({Kind.TASK_CREATED, Kind.TASK_TRANSITIONED, Kind.ATTEMPT_STARTED, Kind.ATTEMPT_ENDED})

@@ -16,30 +16,27 @@ from mailboxd.core.lifecycle import Trigger
 from mailboxd.core.model import changed
 from mailboxd.core.task_view import Context, TaskView
 from mailboxd.core.times import plus
-from mailboxd.core.vocabulary import AttemptStatus, Gate, Notice, Phase, Turn, Waiting
+from mailboxd.core.vocabulary import TERMINAL, AttemptStatus, Notice, Phase, Turn, Waiting
 
 _UNREPORTED = frozenset({AttemptStatus.RUNNING, AttemptStatus.UNKNOWN, AttemptStatus.ABORTED})
 """The status of an attempt whose end its executor has not reported."""
-_GATES = {Phase(gate.value): gate for gate in Gate}
 
 
 def reach_fixpoint(view: TaskView, ctx: Context) -> Decision:
     """The next decision for this task; empty at the fixed point."""
-    builder = DecisionBuilder(view, ctx)
+    builder = DecisionBuilder(changed(view), ctx)
     run_to_fixpoint(builder)
     return builder.done()
 
 
 def run_to_fixpoint(builder: DecisionBuilder) -> None:
-    reviews.count_given(builder)
-    while (follows := lifecycle.next_trigger(_with_local_rules(builder))) is not None:
+    while (follows := lifecycle.next_trigger(_completed(builder))) is not None:
         _apply(builder, *follows)
-        reviews.count_given(builder)
     if reviews.follow_configuration(builder):
         run_to_fixpoint(builder)
         return
     _order_work(builder)
-    if builder.view.approvals or builder.task.planned_actions:
+    if builder.view.approvals or builder.view.task.planned_actions:
         approved_actions.order_next(builder)
         if lifecycle.next_trigger(builder.view) is not None:  # an action done by hand may complete the task
             run_to_fixpoint(builder)
@@ -48,17 +45,21 @@ def run_to_fixpoint(builder: DecisionBuilder) -> None:
     _hold_over_budget(builder)
 
 
-def _with_local_rules(builder: DecisionBuilder) -> TaskView:
-    """The view, with what the configuration allows of the spec's checks and actions."""
+def _completed(builder: DecisionBuilder) -> TaskView:
+    """The view, with the verdicts that came with the result, and what is allowed here of the spec's checks and actions.
+
+    Most tasks have none of them.
+    """
     view, spec, ctx = builder.view, builder.view.task.spec, builder.ctx
+    if view.attempt is not None and view.attempt.verdicts:
+        reviews.count_given(builder)
     if spec.checks or spec.planned_actions:
-        refused = checks.refused(view.task, spec, ctx)
-        builder.view = changed(view, refused_checks=refused, checks=checks.due_here(view, ctx))
-    return builder.view
+        builder.see(refused_checks=checks.refused(view.task, spec, ctx), checks=checks.due_here(view, ctx))
+    return view
 
 
 def _apply(builder: DecisionBuilder, trigger: Trigger, reason: str) -> None:
-    task = builder.task
+    task = builder.view.task
     match trigger:
         case Trigger.CANCELLED:
             cancel(builder, reason, with_parent=builder.view.parent_phase in lifecycle.CLOSES_CHILDREN)
@@ -110,8 +111,8 @@ def _order_work(builder: DecisionBuilder) -> None:
         spec_drafting.order_completion(builder)
     elif len(view.check_runs) < len(view.checks):
         checks.order_missing(builder)
-    elif view.task.phase in _GATES and _GATES[view.task.phase] in view.task.policy.gates:
-        reviews.ask_reviewers(builder, _GATES[view.task.phase])
+    elif (gate := lifecycle.gate_on(view.task)) is not None:
+        reviews.ask_reviewers(builder, gate)
     elif (
         view.task.phase is Phase.EXECUTING
         and view.attempt is not None
@@ -123,8 +124,8 @@ def _order_work(builder: DecisionBuilder) -> None:
 
 def _hold_over_budget(builder: DecisionBuilder) -> None:
     """Put the task on hold over its budget, until the operator raises it by a command or in the configuration."""
-    task, spent, limits = builder.task, builder.view.spent, builder.ctx.limits
-    if task.phase.is_terminal or not (task.held or over(task.policy, spent)):
+    task, spent, limits = builder.view.task, builder.view.spent, builder.ctx.limits
+    if task.phase in TERMINAL or not (task.held or over(task.policy, spent)):
         return
     policy = lifted(task.policy, limits, builder.ctx.configured)
     held = still_held(task.held, policy, spent, limits) if task.held else over(policy, spent)
@@ -185,7 +186,7 @@ def end_attempt(builder: DecisionBuilder, status: AttemptStatus, reason: str) ->
 def stop_turns(builder: DecisionBuilder) -> None:
     if builder.view.turns:
         builder.order(StopTurns())
-        builder.view = changed(builder.view, turns=frozenset())
+        builder.see(turns=frozenset())
 
 
 def open_circuit(builder: DecisionBuilder, trigger: Trigger, reason: str, **changes: object) -> None:
@@ -198,8 +199,8 @@ def open_circuit(builder: DecisionBuilder, trigger: Trigger, reason: str, **chan
 
 def announce_end(builder: DecisionBuilder) -> None:
     """Reply to the sender of a root task that has ended, and tell people."""
-    task = builder.task
-    if task.phase.is_terminal and task.parent is None:
+    task = builder.view.task
+    if task.phase in TERMINAL and task.parent is None:
         builder.order(Send(builder.ctx.new_id("msg"), "reply", task.sender))
         if task.phase is not Phase.CANCELLED:
             builder.notify(Notice(task.phase))

@@ -11,7 +11,6 @@ from mailboxd.core.decision_builder import DecisionBuilder
 from mailboxd.core.events import Kind
 from mailboxd.core.followed import IN_VAIN, LOST, TOGETHER, is_in_vain
 from mailboxd.core.lifecycle import BEFORE_EXECUTION
-from mailboxd.core.model import changed
 from mailboxd.core.task_view import Followed, TaskView
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import Notice, Phase
@@ -19,7 +18,7 @@ from mailboxd.core.vocabulary import Notice, Phase
 
 def hold(builder: DecisionBuilder) -> None:
     """Put the task on hold while it waits in vain, unless it is on hold for something else."""
-    task = builder.task
+    task = builder.view.task
     if task.phase not in BEFORE_EXECUTION or (task.held and not is_in_vain(task.held)):
         return
     why = _in_vain(builder.view, builder.ctx.now)
@@ -35,7 +34,7 @@ def let_go(builder: DecisionBuilder) -> None:
     kept = tuple(one for one in builder.view.followed if not _lost(one))
     unmet = sum(one.phase is not Phase.COMPLETED for one in kept)
     builder.record(Kind.NEEDS_CHANGED, needs=[one.id for one in kept], note="it begins without what it was to follow")
-    builder.view = changed(builder.view, followed=kept, unmet=unmet)
+    builder.see(followed=kept, unmet=unmet)
 
 
 def _in_vain(view: TaskView, now: str) -> str:

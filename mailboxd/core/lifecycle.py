@@ -174,7 +174,7 @@ def move(
         changes.setdefault("due", None)
     changes = {"phase": target, "reason": reason, "circuit_open": target is Phase.CIRCUIT_OPEN, **changes}
     changes = {name: value for name, value in changes.items() if getattr(task, name) != value}
-    step = {"from": task.phase.value, "to": target.value, "trigger": trigger.value, "reason": reason}
+    step = {"from": task.phase._value_, "to": target._value_, "trigger": trigger._value_, "reason": reason}
     return step, changes, changed(task, updated_at=now, **changes)
 
 
@@ -303,9 +303,16 @@ def deadline_passed(task: Task, read_until: str) -> bool:
 
 # State triggers. First the gates: the verdicts of the reviewers under the quorum, and before them the checks.
 
-_GATES = frozenset(Phase(gate.value) for gate in Gate)
+GATES = {Phase(gate.value): gate for gate in Gate}
+"""The gate that a task in this phase is at."""
 GateVerdict = tuple[Verdict, str]
 """A gate's verdict, with the reason."""
+
+
+def gate_on(task: Task) -> Gate | None:
+    """The gate that the task is at, if that is on."""
+    gate = GATES.get(task.phase)
+    return gate if gate in task.policy.gates else None
 
 
 def gate_verdict(view: TaskView, gate: Gate) -> GateVerdict | None:
@@ -348,8 +355,8 @@ def reviewers_at_gate(policy: Policy, names: tuple[str, ...], gate: Gate) -> tup
 
 def eligible_reviewers(view: TaskView) -> tuple[str, ...]:
     """The reviewers of the gate that the task is at."""
-    found, phase = independent_reviewers(view), view.task.phase
-    return reviewers_at_gate(view.task.policy, found, Gate(phase.value)) if phase in _GATES else found
+    found, gate = independent_reviewers(view), GATES.get(view.task.phase)
+    return found if gate is None else reviewers_at_gate(view.task.policy, found, gate)
 
 
 def excluded_reviewers(view: TaskView) -> tuple[str, ...]:
@@ -663,12 +670,12 @@ _OF_OTHERS = frozenset({_parent_ended, _need_skipped, _need_cancelled, _conditio
 _ALONE_IN = {
     phase: tuple(row for row in rows if row.condition not in _OF_OTHERS) for phase, rows in _STATE_TRIGGERED_IN.items()
 }
-"""Without those that only a parent or a dependency can cause."""
+"""Without those that only the end of its parent or of a dependency can cause."""
 
 
 def next_trigger(view: TaskView) -> tuple[Trigger, str] | None:
     """The trigger that follows from the present state, with its reason; None at the fixed point."""
-    is_alone = view.parent_phase is None and not (view.needs or view.cancelled_need or view.need_skipped)
+    is_alone = not (view.parent_phase in CLOSES_CHILDREN or view.needs or view.cancelled_need or view.need_skipped)
     for row in (_ALONE_IN if is_alone else _STATE_TRIGGERED_IN)[view.task.phase]:
         if (reason := row.condition(view)) is not None:
             return row.trigger, reason

@@ -16,7 +16,7 @@ from mailboxd.core.fixpoint import announce_end, run_to_fixpoint
 from mailboxd.core.inputs import NewTask
 from mailboxd.core.json_codec import to_json
 from mailboxd.core.lifecycle import Trigger
-from mailboxd.core.model import NO_FLOW, Condition, Flow, NewChild, Plan, PlannedChild, Policy, Spec, Task, changed
+from mailboxd.core.model import NO_FLOW, Condition, Flow, NewChild, Plan, PlannedChild, Policy, Spec, Task
 from mailboxd.core.specs import (
     as_child,
     child_spec,
@@ -405,7 +405,7 @@ def adopt(builder: DecisionBuilder, plan: Plan, family: Family, *, by_person: bo
     record_doubts(builder, PLAN, plan.doubts)
     _Creation(builder).plan(builder.task, plan.children, scopes)
     tally = builder.view.children
-    builder.view = changed(builder.view, children=replace(tally, total=tally.total + len(plan.children)))
+    builder.see(children=replace(tally, total=tally.total + len(plan.children)))
 
 
 def record_doubts(builder: DecisionBuilder, about: str, doubts: Sequence[str]) -> None:
@@ -423,7 +423,7 @@ def create_children(builder: DecisionBuilder, children: Sequence[NewChild]) -> N
     scopes = [*(level.ids for level in levels[:-1]), ids | {new.planned.key: new.id for new in children}]
     _Creation(builder).create(builder.task, children, scopes)
     tally = builder.view.children
-    builder.view = changed(builder.view, children=replace(tally, total=tally.total + len(children)))
+    builder.see(children=replace(tally, total=tally.total + len(children)))
 
 
 def _refuse_loops(path: Sequence[str], children: Sequence[PlannedChild], own: str) -> None:

@@ -18,6 +18,7 @@ from mailboxd.core.json_codec import to_json
 from mailboxd.core.lifecycle import (
     eligible_reviewers,
     excluded_reviewers,
+    gate_on,
     independent_reviewers,
     review_round,
     reviewers_at_gate,
@@ -66,8 +67,8 @@ def silent(view: TaskView) -> tuple[str, ...]:
 
 def follow_configuration(builder: DecisionBuilder) -> bool:
     """A gate that its reviewers cannot decide follows the configuration, if that helps; returns whether it does."""
-    view, configured, gate = builder.view, builder.ctx.configured, gate_of(builder.task)
-    if configured is None or gate is None or not _nobody_to_ask(view, builder.ctx, gate):
+    view, configured, gate = builder.view, builder.ctx.configured, gate_on(builder.view.task)
+    if gate is None or configured is None or not _nobody_to_ask(view, builder.ctx, gate):
         return False
     policy = reviewed_as(view.task.policy, configured)
     changed_view = changed(view, task=changed(view.task, policy=policy))
@@ -83,7 +84,7 @@ def ask_again(builder: DecisionBuilder, reviewers: tuple[str, ...] | None = None
     `reviewers` take the place of its own; where they are none, it passes. Raises Refused, which says why there is still
     nobody to ask, or that no gate waits for the reviewers that are named.
     """
-    task, gate = builder.task, gate_of(builder.task)
+    task, gate = builder.task, gate_on(builder.view.task)
     if gate is None or builder.view.asked_reviewers or builder.view.turns:
         if reviewers is not None:
             raise Refused("not-under-review", f"{task.local_id} waits for no reviewers, so that others cannot be named")
@@ -110,11 +111,6 @@ def _replaced(builder: DecisionBuilder, gate: Gate, reviewers: tuple[str, ...]) 
         policy = replace(policy, gates=policy.gates - {gate})
         note = f"{gate}: {builder.actor} has it pass without a review"
     builder.amend(note, policy=replace(policy, named=(policy.named or frozenset()) | {"reviewers", "gates"}))
-
-
-def gate_of(task: Task) -> Gate | None:
-    """The gate that the task is at, if that is on."""
-    return next((gate for gate in task.policy.gates if gate == task.phase.value), None)
 
 
 def _nobody_to_ask(view: TaskView, ctx: Context, gate: Gate) -> str:
@@ -191,8 +187,8 @@ def count_given(builder: DecisionBuilder) -> None:
     As if their reviewers had been asked here: only those count whom this gate would ask, each once, and never the
     peer's own. The others are asked as if nothing had come.
     """
-    attempt = builder.attempt
-    if attempt is None or not attempt.verdicts or (gate := gate_of(builder.task)) is None:
+    attempt = builder.view.attempt
+    if attempt is None or not attempt.verdicts or (gate := gate_on(builder.view.task)) is None:
         return
     for one in attempt.verdicts:
         spoken = any(same_agent(review.reviewer, one.reviewer) for review in builder.view.reviews)
@@ -285,4 +281,4 @@ def reviewed_by(builder: DecisionBuilder, gate: Gate, reviewer: str, review: Rev
         },
     )
     given = Review(gate, reviewer, review.verdict, review.summary, review.findings, given_at)
-    builder.view = changed(builder.view, reviews=(*builder.view.reviews, given))
+    builder.see(reviews=(*builder.view.reviews, given))

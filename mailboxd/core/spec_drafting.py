@@ -18,7 +18,7 @@ from mailboxd.core.effects import LookUp, RunTurn, Send, StopTurns
 from mailboxd.core.events import Kind
 from mailboxd.core.inputs import Clarification, TurnEnded
 from mailboxd.core.lifecycle import BEFORE_EXECUTION, Trigger, applies
-from mailboxd.core.model import Spec, SpecDrafting, Task, backoff, changed
+from mailboxd.core.model import Spec, SpecDrafting, Task, backoff
 from mailboxd.core.outcomes import Correction, Drafted, Failed, Outcome, Permanence, Succeeded, Unknown
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.session_keys import draft_key
@@ -233,4 +233,4 @@ def back_to_draft(builder: DecisionBuilder) -> None:
         builder.order(StopTurns())
     mending = after(builder.task, Trigger.SPEC_REWRITTEN)
     builder.move(Trigger.SPEC_REWRITTEN, "the spec was rewritten", mending=mending)
-    builder.view = changed(builder.view, turns=frozenset())
+    builder.see(turns=frozenset())
