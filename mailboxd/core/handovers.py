@@ -44,6 +44,8 @@ _NO_TEXT = "0" * 16
 class Earlier:
     """What came here before: tasks of the same chain with the same text (without a chain: of the same source, within an
     hour), and within an hour from the same source the tasks, and the turns that these took.
+
+    Counted as far as `why_held` asks: what it does not compare with a limit is 0, and no more is counted than its limit.
     """
 
     same_text: int = 0
@@ -60,6 +62,18 @@ class Bounds:
     turns: int = 1_000
 
 
+def most_tasks(given: Handover, bounds: Bounds) -> int:
+    """How many tasks of its source within an hour make this one wait for a person; 0 = none do."""
+    factor = PILE_FACTOR if given.source == PILE else 1
+    return bounds.tasks * factor if given.counts else 0
+
+
+def most_turns(given: Handover, bounds: Bounds) -> int:
+    """The same for the turns that those tasks have taken."""
+    is_of_agent = given.source not in (*OPERATORS, PILE, REPEATED)
+    return bounds.turns if given.counts and is_of_agent else 0
+
+
 def why_held(given: Handover, receiver: str, earlier: Earlier, bounds: Bounds) -> str:
     """Why this task is put on hold, in a sentence; empty if it is not. `receiver` is the agent whose inbox it is."""
     names = [*agents(given), receiver.lower()]
@@ -73,14 +87,13 @@ def why_held(given: Handover, receiver: str, earlier: Earlier, bounds: Bounds) -
     if given.text and earlier.same_text >= MOST_TIMES:
         within = "" if given.began else " within an hour"
         return f"{HELD}{who} has sent the same text {MOST_TIMES} times before{within}{shown}"
-    most, factor = (bounds.tasks * PILE_FACTOR, f"{PILE_FACTOR} times ") if given.source == PILE else (bounds.tasks, "")
-    if given.counts and most and earlier.tasks >= most:
+    if (most := most_tasks(given, bounds)) and earlier.tasks >= most:
+        factor = f"{PILE_FACTOR} times " if given.source == PILE else ""
         return f"{HELD}more tasks of {who} within an hour than {factor}limits.sender_hour_tasks allows ({most})"
-    is_of_agent = given.source not in (*OPERATORS, PILE, REPEATED)
-    if given.counts and bounds.turns and earlier.turns >= bounds.turns and is_of_agent:
+    if (most := most_turns(given, bounds)) and earlier.turns >= most:
         return (
             f"{HELD}the tasks of {who} within an hour have taken more turns than limits.sender_hour_turns"
-            f" allows ({bounds.turns})"
+            f" allows ({most})"
         )
     return ""
 

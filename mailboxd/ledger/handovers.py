@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from mailboxd.core import handovers
-from mailboxd.core.handovers import Earlier
+from mailboxd.core.handovers import MOST_TIMES, Bounds, Earlier, most_tasks, most_turns
 from mailboxd.core.model import Handover
 from mailboxd.core.times import plus
 from mailboxd.errors import WorldError
@@ -21,13 +21,16 @@ _HOUR = 3600.0
 _PATIENCE_MS = 100
 _LATEST = 64
 """Turns of an agent among which those are looked for that ran when a file was written."""
-_BEFORE = (
-    "SELECT count(*), coalesce(sum(t.tree_turns), 0) FROM handovers h LEFT JOIN tasks t ON t.id = h.task"
-    " WHERE h.source = ?1 AND h.counts AND h.at > max(?2, coalesce((SELECT max(let_go) FROM handovers"
-    " WHERE source = ?1 AND let_go IS NOT NULL), ''))"
+_LET_GO = "SELECT max(let_go) FROM handovers WHERE source = ? AND let_go IS NOT NULL"
+_TASKS = "SELECT count(*) FROM (SELECT 1 FROM handovers WHERE source = ? AND at > ? AND counts LIMIT ?)"
+_TURNS = (
+    "SELECT coalesce(sum(t.tree_turns), 0) FROM handovers h JOIN tasks t ON t.id = h.task"
+    " WHERE h.source = ? AND h.at > ? AND h.counts"
 )
-_IN_CHAIN = "SELECT count(*) FROM handovers WHERE source = ? AND text = ? AND began = ?"
-_LATELY = "SELECT count(*) FROM handovers WHERE source = ? AND text = ? AND began = '' AND at > ?"
+_IN_CHAIN = "SELECT count(*) FROM (SELECT 1 FROM handovers WHERE source = ? AND text = ? AND began = ? LIMIT ?)"
+_LATELY = (
+    "SELECT count(*) FROM (SELECT 1 FROM handovers WHERE source = ? AND text = ? AND began = '' AND at > ? LIMIT ?)"
+)
 _LATEST_OF_TWO = "SELECT 1 FROM handovers WHERE source IN (?, ?) AND at > ? LIMIT 1 OFFSET ?"
 _ROOT = (
     "r.id, r.executor, json_extract(r.origin, '$.content'), json_extract(r.origin, '$.handover.began'),"
@@ -62,15 +65,27 @@ class Handovers:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
 
-    def earlier(self, given: Handover, now: str) -> Earlier:
-        """What came here before `given`, of its chain and of its source."""
-        since = plus(now, -_HOUR)
-        tasks, turns = self._db.execute(_BEFORE, (given.source, since)).fetchone()
-        if given.began:
-            same = self._db.execute(_IN_CHAIN, (given.source, given.text, given.began)).fetchone()[0]
-        else:
-            same = self._db.execute(_LATELY, (given.source, given.text, since)).fetchone()[0]
+    def earlier(self, given: Handover, bounds: Bounds, now: str) -> Earlier:
+        """What came here before `given`, of its chain and of its source.
+
+        A pile of thousands is asked about for each of them, so nothing is counted beyond what holds a task.
+        """
+        since, source, same, tasks, turns = plus(now, -_HOUR), given.source, 0, 0, 0
+        if given.text and given.began:
+            same = self._count(_IN_CHAIN, source, given.text, given.began, MOST_TIMES)
+        elif given.text:
+            same = self._count(_LATELY, source, given.text, since, MOST_TIMES)
+        if given.counts:
+            let_go = self._db.execute(_LET_GO, (source,)).fetchone()[0]
+            since = max(since, let_go or "")
+        if most := most_tasks(given, bounds):
+            tasks = self._count(_TASKS, source, since, most)
+        if most_turns(given, bounds) and not (most and tasks >= most):
+            turns = self._count(_TURNS, source, since)
         return Earlier(same, tasks, turns)
+
+    def _count(self, query: str, *values: object) -> int:
+        return int(self._db.execute(query, values).fetchone()[0])
 
     def has_come(self, sources: tuple[str, str], since: str, count: int) -> bool:
         """Whether at least `count` (1 or more) came from these sources after `since`."""

@@ -497,8 +497,9 @@ class Intake:
         engine, given = self._engine, came.handover
         if given is None or came.is_ours:
             return ""
-        earlier, settings = self._store.handovers.earlier(given, engine.now), engine.settings
-        return handovers.why_held(given, settings.agent, earlier, settings.handovers)
+        bounds = engine.settings.handovers
+        earlier = self._store.handovers.earlier(given, bounds, engine.now)
+        return handovers.why_held(given, engine.settings.agent, earlier, bounds)
 
     def _plan(self, message: TaskMessage, spec: Spec) -> Plan | None:
         """The plan of a task; one that names another agent is given to it. Raises MessageError."""
