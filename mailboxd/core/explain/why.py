@@ -69,14 +69,8 @@ def _blocker_now(task: TaskSnapshot, snapshot: Snapshot) -> Cause | None:
         return None
     if is_paused(task.held):
         return Cause(task.local_id, "paused", f"is {task.held}", hint=f"mailboxd resume {task.local_id}")
-    if is_in_vain(task.held):
-        hint = f"mailboxd retry {task.local_id}  # begins without that; or mailboxd cancel {task.local_id}"
-        return Cause(task.local_id, "order", stopped(task.held), hint=hint)
-    if is_handed_over(task.held):
-        hint = f"mailboxd retry {task.local_id}  # lets it go on; or mailboxd cancel {task.local_id}"
-        return Cause(task.local_id, "order", stopped(task.held), hint=hint)
-    if is_returned(task.held):
-        hint = f"mailboxd retry {task.local_id}  # does it; or mailboxd cancel {task.local_id}"
+    if then := next((then for is_so, then in _BY_RETRY if is_so(task.held)), ""):
+        hint = f"mailboxd retry {task.local_id}  # {then}; or mailboxd cancel {task.local_id}"
         return Cause(task.local_id, "order", stopped(task.held), hint=hint)
     if task.held:
         hint = f"mailboxd retry {task.local_id}{task.raised}  # allows the same amount again"
@@ -121,6 +115,10 @@ def _blocker_now(task: TaskSnapshot, snapshot: Snapshot) -> Cause | None:
         hint = "or raise limits.turns_per_agent_hour in .mailboxd/config.yaml and restart the daemon"
         return Cause(task.local_id, "pace", text, at=at, then="its next turn may start", hint=hint)
     return None
+
+
+_BY_RETRY = ((is_in_vain, "begins without that"), (is_handed_over, "lets it go on"), (is_returned, "does it"))
+"""Why a task can be held that is in order itself, and what a retry means then."""
 
 
 def _is_to_begin(task: TaskSnapshot) -> bool:

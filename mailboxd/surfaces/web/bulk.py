@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mailboxd.core.budget import is_paused
+from mailboxd.core.operator_orders import Situation
 from mailboxd.core.vocabulary import Phase
 from mailboxd.errors import Refused
 
@@ -95,7 +95,7 @@ def order_for(name: str, phase: Phase, held: str) -> str:
     """The operator's order that this is for a task: work that is stuck is released, other work is run again."""
     if name != "retry":
         return name
-    return "unblock-retry" if phase is Phase.CIRCUIT_OPEN or (held and not is_paused(held)) else "retry"
+    return "unblock-retry" if Situation(phase, held).blocked else "retry"
 
 
 @dataclass(frozen=True, slots=True)

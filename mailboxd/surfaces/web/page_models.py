@@ -55,7 +55,7 @@ from mailboxd.surfaces.web import bulk
 from mailboxd.surfaces.web.workspaces import MOST_CORRECTED, WebWorkspace, WebWorkspaces, recipes
 
 if TYPE_CHECKING:
-    from mailboxd.core.explain.task_details import ApprovalDetails, ApprovalRow, Split, TaskDetails, TurnRow
+    from mailboxd.core.explain.task_details import ApprovalDetails, ApprovalRow, TurnRow
 
 # Differences between the results of attempts
 
@@ -310,7 +310,7 @@ class PageModels:
             "turns": _with_texts(report, task_id, found["turns"]),
             "diffs": comparisons(results),
             "held_orders": held_orders(report, task_id),
-            "orders": _orders(found, split, asks=snapshot.tasks[task_id].question is not None),
+            "orders": _orders(snapshot.tasks[task_id]),
         }
 
     def _below(self, workspace: WebWorkspace, report: Report, task_id: str) -> Row:
@@ -475,10 +475,7 @@ def with_form(item: Item, approval: ApprovalRow | None, task: TaskSnapshot | Non
     """The item with what its form needs."""
     row = bare(asdict(item)) | {"approval": approval}
     if task is not None and item.kind in {*OF_TASKS, Need.FAILED}:
-        question = task.question
-        now = Situation(task.phase, task.held, task.not_before is not None, question is not None, task.has_result)
-        now = replace(now, coordinates=task.coordinates)
-        row |= {"question": question.text if question else "", "orders": offered(now)}
+        row |= {"question": task.question.text if task.question else "", "orders": _orders(task)}
         row["coordinates"] = task.coordinates
     elif item.id.startswith(operator_commands.CAUSE):
         names = ("unblock-retry", "cancel") if item.kind is Need.HOLD else ("unblock-retry",)
@@ -511,10 +508,10 @@ def hidden_tokens(raw: bytes) -> bytes:
     return _TOKEN.sub(rb"\1(hidden)", raw)
 
 
-def _orders(found: TaskDetails, split: Split, *, asks: bool) -> tuple[Offered, ...]:
+def _orders(task: TaskSnapshot) -> tuple[Offered, ...]:
     """The orders that make sense now; the engine checks them in any case."""
-    pausing, has_result, coordinates = bool(found["not_before"]), bool(found["results"]), split["children_total"] > 0
-    return offered(Situation(Phase(found["phase"]), found["held"] or "", pausing, asks, has_result, coordinates))
+    pausing, asks = task.not_before is not None, task.question is not None
+    return offered(Situation(task.phase, task.held, pausing, asks, task.has_result, task.coordinates))
 
 
 Offered = tuple[OperatorOrder, tuple[Field, ...]]
