@@ -45,7 +45,7 @@ class Earlier:
     """What came here before: tasks of the same chain with the same text (without a chain: of the same source, within an
     hour), and within an hour from the same source the tasks, and the turns that these took.
 
-    Counted as far as `why_held` asks: what it does not compare with a limit is 0, and no more is counted than its limit.
+    Counted as far as `why_held` asks: 0 for what it does not compare with a limit, and no more than that limit.
     """
 
     same_text: int = 0
