@@ -28,7 +28,7 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 _INVISIBLE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\ufffe\uffff\ud800-\udfff]"
 )
-_MARKDOWN = re.compile(r"[\\|<>\[\]`*]")
+_MARKDOWN = {ord(mark): f"\\{mark}" for mark in "\\|<>[]`*"}
 _UNSAFE_IN_NAME = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -107,7 +107,7 @@ def for_file_name(name: str) -> str:
 
 def for_table(text: str) -> str:
     """`text` in a cell of a Markdown table: on one line, and nothing in it is a cell, a link or HTML."""
-    return _MARKDOWN.sub(r"\\\g<0>", text if text.isprintable() else one_line(text))
+    return (text if text.isprintable() else one_line(text)).translate(_MARKDOWN)
 
 
 def one_line(text: str) -> str:

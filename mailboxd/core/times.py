@@ -22,11 +22,16 @@ def to_text(epoch: float) -> str:
     Raises ValueError outside the years 1 to 9999.
     """
     try:
-        time = _EPOCH + timedelta(milliseconds=round(epoch * 1000))
+        second, milliseconds = divmod(round(epoch * 1000), 1000)
+        return f"{_second(second)}.{milliseconds:03}Z"
     except OverflowError:
         raise ValueError(f"{epoch} s since 1970 is outside the years 1 to 9999") from None
+
+
+@lru_cache(maxsize=16)  # much happens within one second
+def _second(epoch: int) -> str:
     # not strftime("%Y"): glibc does not pad years below 1000
-    return time.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+    return (_EPOCH + timedelta(seconds=epoch)).replace(tzinfo=None).isoformat()
 
 
 @lru_cache(maxsize=256)  # a batch has one time, which is parsed many times

@@ -12,6 +12,7 @@ import re
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from anyascii import anyascii
 
@@ -40,6 +41,8 @@ class Ids:
     def __init__(self, random: Callable[[int], int] = secrets.randbits) -> None:
         self._random = random
         self._latest = -1
+        self._high, self._begins = -1, ""
+        """The latest id without its last digits, as a number and as text."""
 
     def new(self, prefix: str, now: str) -> str:
         """A fresh id such as `tsk_01JD5W8Z3KQ4T6V9XA2B7C0DEF`, greater than all earlier ones.
@@ -56,7 +59,10 @@ class Ids:
             self._latest += 1
         else:
             self._latest = milliseconds << _RANDOM_BITS | self._random(_RANDOM_BITS)
-        return f"{prefix}_{_base32(self._latest)}"
+        high = self._latest >> 10
+        if high != self._high:  # ids of one moment differ in their last digits
+            self._high, self._begins = high, _base32(self._latest)[:-2]
+        return f"{prefix}_{self._begins}{_PAIRS[self._latest & 1023]}"
 
 
 def readable(unique: str, *texts: str) -> str:
@@ -120,8 +126,12 @@ def parse(header: str | None) -> Parent | None:
 
 def trace_of(root: str, header: str | None) -> str:
     """The trace of the tree of the task `root` (its id), whose message carried `header`."""
-    parent = parse(header)
-    return parent.trace if parent is not None else _digest("trace", root, 32)
+    return _above(root, header).trace
+
+
+@lru_cache(maxsize=256)  # the tasks of one tree follow each other
+def _above(root: str, header: str | None) -> Parent:
+    return parse(header) or Parent(_digest("trace", root, 32), "")
 
 
 def span_of(*names: str) -> str:
@@ -131,7 +141,7 @@ def span_of(*names: str) -> str:
 
 def passed_on(root: str, header: str | None, attempt: str) -> str:
     """The `traceparent` of a message that dispatches an attempt to a peer."""
-    above = parse(header) or Parent(_digest("trace", root, 32), "")
+    above = _above(root, header)
     return str(Parent(above.trace, span_of(attempt), above.flags))
 
 

@@ -312,8 +312,11 @@ def _about(about: Mapping[str, object]) -> dict[str, str]:
 
 
 def _in_brackets(about: Mapping[str, object]) -> str:
-    found = [f"{name}={value}" for name in _FIELDS if (value := about.get(name)) is not None]
-    return f" [{' '.join(found)}]" if found else ""
+    said = ""
+    for name in _FIELDS:
+        if (value := about.get(name)) is not None:
+            said += f" {name}={value}"
+    return f" [{said[1:]}]" if said else ""
 
 
 def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
