@@ -24,6 +24,7 @@ from mailboxd.perform.agents.call_dir import (
     STDERR_CAP,
     Exit,
     cut_output,
+    hand_on,
     output_size,
     read_exit,
     remove,
@@ -141,6 +142,8 @@ class ProcessTable:
     """Where the ends of the running calls show."""
     _recorded: list[str] = field(default_factory=list)
     """Ended calls whose results the open transaction records."""
+    _spare: list[str] = field(default_factory=list)
+    """Ended calls whose directories are no longer needed, kept for the next calls: fewer than are running."""
     _open_outputs: dict[str, bool] = field(default_factory=dict)
     """Ended calls whose output a leftover process may still be writing; True: the output is no longer needed."""
     _memory: tuple[float, int | None] | None = None
@@ -174,11 +177,18 @@ class ProcessTable:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         """Spawn it, with these files in its directory. Raises NotStarted (then nothing has run), WorldError."""
-        self._there.add(call.id)
         environment = self.environment if environment is None else environment
-        directory = self.directory(call.id)
+        directory = self._prepare(call.id)
         child = self.launcher.spawn(directory, argv, environment, cwd, files=files, marked=call.marked)
         self._watch(call, child, now)
+
+    def _prepare(self, call_id: str) -> str:
+        """The directory of a call that begins; it exists already if an ended one could hand its own on."""
+        self._there.add(call_id)
+        directory = self.directory(call_id)
+        if self._spare:
+            hand_on(self.directory(self._spare.pop()), directory)
+        return directory
 
     def adopt(self, call: Call, now: float) -> bool:
         """Take over a call that an earlier daemon started; False when it has ended."""
@@ -239,6 +249,9 @@ class ProcessTable:
             call.child.leave()
             self._ends.unregister(call.child.pidfd)
         self.running.clear()
+        for call_id in self._spare:
+            remove(self.directory(call_id))
+        self._spare.clear()
 
     def left_behind(self, call_id: str) -> Exit:
         """The output of a call that ended while no daemon was running; its exit status is lost. Raises WorldError."""
@@ -255,14 +268,17 @@ class ProcessTable:
             self._open_outputs[Path(directory).name] = False
 
     def discard(self, call_id: str) -> None:
-        """Remove the directory of a call, because its result is no longer needed.
+        """Remove the directory of a call, because its result is no longer needed, or keep it for the next call.
 
         If a process that the call left running may still write there, it is removed once that process has ended.
         """
         if call_id in self._open_outputs:
             self._open_outputs[call_id] = True
         elif call_id in self._there:
-            self._remove(call_id)
+            self._there.discard(call_id)
+            self._spare.append(call_id)
+            while len(self._spare) > len(self.running):
+                remove(self.directory(self._spare.pop()))
 
     def _remove(self, call_id: str) -> None:
         remove(self.directory(call_id))
@@ -286,6 +302,7 @@ class ProcessTable:
         """
         with world(self.turns), os.scandir(self.turns) as found:
             entries = list(found)
+        self._spare.clear()
         kept, stays = self.running.keys() | self._open_outputs.keys(), ""
         for entry in entries:
             if entry.name in kept:

@@ -122,6 +122,68 @@ def test_an_answer_is_still_there_after_the_machine_was_restarted(calls: Process
     assert calls.left_behind("first").stdout == b"The answer.\n"
 
 
+def prompted(calls: ProcessTable, name: str, prompt: bytes, line: str = 'cat "$0"; ls "${0%/*}" >&2') -> Exit:
+    """Run a call that prints its prompt and, as an error, what is in its directory."""
+    words = ("sh", "-c", line, calls.file(name, PROMPT))
+    calls.start(Call(name, CallKind.TURN, "beta", f"key-{name}", 60.0), words, 0.0, files={PROMPT: prompt})
+    [(_, exit_)] = eventually(lambda: list(calls.ended()))
+    return exit_
+
+
+def test_the_directory_of_an_ended_call_is_the_next_ones_with_nothing_of_the_first_in_it(calls: ProcessTable) -> None:
+    start(calls, "other")
+    places = set()
+    for name, prompt in (("first", b"a long prompt\n"), ("second", b"short\n"), ("third", b"and a longer one again\n")):
+        said = prompted(calls, name, prompt)
+        assert (said.stdout, said.stderr.split()) == (prompt, [b"call", b"prompt.md", b"stderr", b"stdout"])
+        places.add((calls.turns / name).stat().st_ino)
+        calls.discard(name)
+        assert calls.state(name) is State.NEVER_STARTED
+    assert len(places) == 1
+    assert len(list(calls.turns.iterdir())) == 2
+
+
+def test_a_directory_that_cannot_be_handed_on_is_removed(calls: ProcessTable, tmp_path: Path) -> None:
+    """One in which the call has left something, or put another in its place; or the next call has one already."""
+    start(calls, "other")
+    prompted(calls, "first", b"1", "touch ${0%/*}/note")
+    calls.discard("first")
+    assert b"note" not in prompted(calls, "second", b"2").stderr
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "call").touch()
+    prompted(calls, "third", b"3", f'rm -r "${{0%/*}}"; ln -s {tmp_path}/elsewhere "${{0%/*}}"')
+    calls.discard("third")
+    assert prompted(calls, "fourth", b"4").stdout == b"4"
+    assert (tmp_path / "elsewhere" / "call").exists()
+    (calls.turns / "fifth").mkdir()
+    (calls.turns / "fifth" / PROMPT).write_bytes(b"of an earlier try")
+    calls.discard("fourth")
+    assert prompted(calls, "fifth", b"5").stdout == b"5"
+    found = {path.name for path in calls.turns.iterdir()} - {"elsewhere"}
+    assert found == {"other", "second", "fifth"}
+
+
+def test_a_prompt_that_has_a_second_name_is_not_written_over(calls: ProcessTable, tmp_path: Path) -> None:
+    start(calls, "other")
+    prompted(calls, "first", b"kept", f'ln "$0" {tmp_path}/kept')
+    calls.discard("first")
+    assert prompted(calls, "second", b"other").stdout == b"other"
+    assert (tmp_path / "kept").read_bytes() == b"kept"
+
+
+def test_no_directory_is_kept_for_a_next_call_when_none_runs_nor_after_the_daemon_has_gone(calls: ProcessTable) -> None:
+    prompted(calls, "first", b"1")
+    calls.discard("first")
+    assert not list(calls.turns.iterdir())
+    start(calls, "other")
+    prompted(calls, "second", b"2")
+    calls.discard("second")
+    kept = calls.running["other"]
+    calls.leave()
+    assert [path.name for path in calls.turns.iterdir()] == ["other"]
+    assert calls.adopt(kept, 0.0)
+
+
 def test_files_that_somebody_has_put_beside_the_calls_are_left_alone(calls: ProcessTable) -> None:
     (calls.turns / ".note").write_text("mine")
     (calls.turns / ".link").symlink_to(".note")

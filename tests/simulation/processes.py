@@ -138,8 +138,7 @@ class Table(ProcessTable):
         cwd: str | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        directory = self.turns / call.id
-        self._there.add(call.id)
+        directory = Path(self._prepare(call.id))
         with world(directory):
             directory.mkdir(exist_ok=True)
             for name, content in files.items():

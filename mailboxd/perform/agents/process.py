@@ -40,7 +40,7 @@ from mailboxd.perform.agents.call_dir import (
     OUTPUT,
     OUTPUT_CAP,
     Exit,
-    put,
+    overwrite,
     read_exit,
     refusal,
     sync,
@@ -249,7 +249,7 @@ def claim(directory: Path | str, argv: Sequence[str], files: Mapping[str, bytes]
     mark = f"{directory}/{CALL}"
     try:
         os.mkdir(directory, 0o700)  # noqa: PTH102
-    except FileExistsError:  # of an earlier try, which did not get as far as the mark
+    except FileExistsError:  # of an earlier try, which did not get as far as the mark, or handed on by an ended call
         if not stat.S_ISDIR(os.lstat(directory).st_mode):
             raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(directory)) from None
         if os.path.lexists(mark):
@@ -258,7 +258,7 @@ def claim(directory: Path | str, argv: Sequence[str], files: Mapping[str, bytes]
             with suppress(FileNotFoundError):
                 os.unlink(f"{directory}/{name}")  # noqa: PTH108
     for name, content in files.items():
-        put(f"{directory}/{name}", content)
+        overwrite(f"{directory}/{name}", content)
     call = os.open(mark, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         # fails if a check holds the lock right now; the retry succeeds
