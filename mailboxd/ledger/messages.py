@@ -176,15 +176,15 @@ class Messages:
     def imported_work(self, sender: str, task_id: str) -> tuple[str | None, str | None] | None:
         """Subtask id and message id of the imported dispatch of this work; None unless there is exactly one."""
         rows = self._db.execute(
-            "SELECT DISTINCT subtask_id, message_id FROM messages WHERE task_id = ? AND sender = ? AND type = 'task'"
-            " AND verdict = 'imported' LIMIT 2",
+            "SELECT DISTINCT subtask_id, message_id FROM messages WHERE task_id = ? AND direction = 'in' AND sender = ?"
+            " AND type = 'task' AND verdict = 'imported' LIMIT 2",
             (task_id, sender),
         ).fetchall()
         return rows[0] if len(rows) == 1 else None
 
     def known_of(self, sender: str, task_id: str, subtask_id: str | None) -> KnownWork:
         """What came about this work before the work itself."""
-        of_work = "FROM messages WHERE task_id = ?2 AND subtask_id IS ?3 AND sender = ?1"
+        of_work = "FROM messages WHERE task_id = ?2 AND subtask_id IS ?3 AND direction = 'in' AND sender = ?1"
         row = self._db.execute(
             f"SELECT EXISTS (SELECT 1 {of_work} AND type = 'cancel' AND verdict = 'orphan'), (SELECT"
             f" coalesce(path, 'inbox/' || name) {of_work} AND type = 'task' AND verdict = 'recovered' LIMIT 1)",
@@ -314,9 +314,7 @@ class Messages:
 
     def sent_path(self, message_id: str) -> str | None:
         """The path of a sent message, relative to mailbox/; None if its file was not written yet."""
-        row = self._db.execute(
-            "SELECT path FROM messages WHERE message_id = ? AND direction = 'out'", (message_id,)
-        ).fetchone()
+        row = self._db.execute("SELECT path FROM messages WHERE id = ? AND direction = 'out'", (message_id,)).fetchone()
         return None if row is None else row[0]
 
     def unsynced(self) -> list[tuple[str, bytes]]:

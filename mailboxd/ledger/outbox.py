@@ -265,18 +265,34 @@ class StaleFiles:
     def __init__(self, db: sqlite3.Connection, tasks: Tasks) -> None:
         self._db = db
         self._tasks = tasks
+        self._unread: set[str] | None = None
+        """Tasks that have marks since this process read them: one more would say nothing new to it. None: it is not the
+        one that reads them."""
+
+    def forget(self) -> None:
+        """Marks may have been rolled back."""
+        if self._unread is not None:
+            self._unread.clear()
 
     def mark(self, touched: Collection[str]) -> None:
         """Mark the files that show these tasks: a task's own, that of its parent, or both."""
         tasks = [task for task_id in touched if (task := self._tasks.get(task_id)) is not None]
         files = {task.id for task in tasks if task.parent is None or task.mode is Mode.COORDINATING}
         files |= {task.parent for task in tasks if task.parent is not None}
+        if self._unread is not None:
+            files -= self._unread
+            self._unread |= files
         self._db.executemany(_STALE, [(task_id,) for task_id in sorted(files)])
 
     def batch(self, after: str = "", limit: int = -1) -> list[tuple[str, int]]:
-        """Tasks with ids greater than `after` whose file is out of date, each with its number of marks, by id."""
+        """Tasks with ids greater than `after` whose file is out of date, each with its number of marks, by id.
+
+        Only one process of a workspace reads them: the one that writes the files and clears the marks.
+        """
         sql = "SELECT task, marks FROM stale_files WHERE task > ? ORDER BY task LIMIT ?"
-        return self._db.execute(sql, (after, limit)).fetchall()
+        found: list[tuple[str, int]] = self._db.execute(sql, (after, limit)).fetchall()
+        self._unread = (self._unread or set()).difference(task for task, _ in found)
+        return found
 
     def exist(self) -> bool:
         return self._db.execute("SELECT 1 FROM stale_files LIMIT 1").fetchone() is not None

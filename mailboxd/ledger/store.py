@@ -256,6 +256,7 @@ class Store:
         """Drop everything that was cached in a transaction that was rolled back."""
         self.meta.forget_reported()
         self.written.forget()
+        self.stale_files.forget()
         self.cache.version = -1
         self.cache.forget()
         if self._own is not None:

@@ -106,3 +106,30 @@ def test_a_failure_is_raised_when_all_were_tried_and_what_was_written_counts(des
 
     desk.files.failing = set()
     assert (desk.slice(), desk.slice(), desk.slice()) == (["t6"], ["t0", "t1"], [])
+
+
+def test_a_file_that_nobody_has_read_about_since_is_marked_once(desk: Desk) -> None:
+    """And a mark that was taken back was none."""
+    stale, task = desk.engine.store.stale_files, desk.ids["t0"]
+
+    def mark(then: int = 1) -> None:
+        with desk.engine.batch():
+            stale.mark([task])
+            assert 1 // then
+
+    (read,) = [marks for name, marks in stale.batch() if name == task]
+    with pytest.raises(ZeroDivisionError):
+        mark(then=0)
+    before = desk.engine.store.db.total_changes
+    mark()
+    mark()
+    assert desk.engine.store.db.total_changes == before + 1
+    stale.clear(task, read)
+    (read,) = [marks for name, marks in stale.batch() if name == task]
+    mark()
+    stale.clear(task, read)
+    assert task in dict(stale.batch())
+    stale.clear(task, read + 1)
+    assert task not in dict(stale.batch())
+    mark()
+    assert dict(stale.batch())[task] == 1
