@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import yaml
 from mailboxd.core.outcomes import Correction, Failure, Question, Results, Unclear
 from mailboxd.formats.protocol import evasions, phrases
 from mailboxd.formats.protocol.answer import Asked, read_answer
+from tests.dialects.test_answers import CASES as ANSWERS
 
 _FILE = yaml.safe_load(Path(__file__).with_name("languages.yaml").read_text(encoding="utf-8"))
 SECOND = {"refused": Failure, "promised": Failure, "asked": Question, "done": Results}
@@ -43,6 +45,22 @@ def test_each_language_has_a_pattern_for_everything() -> None:
     assert len(phrases.LANGUAGES) >= 13
     for language in phrases.LANGUAGES:
         assert all(getattr(language, field) for field in phrases.Phrases.__dataclass_fields__)
+
+
+SAID = [*(str(param.values[0]) for param in CASES), *RESULTS, *(case["text"] for case in ANSWERS)]
+
+
+@pytest.mark.parametrize("name", ["_REFUSES", "_FAILS", "_NEEDS", "_IGNORANT"])
+@pytest.mark.parametrize("before", ["", "x", "7", "_", "'", "é", "请", "(", "(, ", "; ", "-", "…"])
+def test_a_phrase_is_found_wherever_a_search_at_each_character_finds_it(name: str, before: str) -> None:
+    pattern: re.Pattern[str] = getattr(evasions, name)
+    everywhere = re.compile(pattern.pattern.removeprefix(evasions._anywhere("").pattern.removesuffix("(?:)")))
+    assert everywhere.pattern != pattern.pattern
+    for text in SAID:
+        for sentence in evasions._sentences(evasions._folded(text)):
+            parts = [sentence[at:] for at in range(0, len(sentence), 7)]
+            for said in (before + sentence, f"well {before}{sentence}", *parts):
+                assert bool(pattern.search(said)) is bool(everywhere.search(said)), said
 
 
 _REPEATED = (

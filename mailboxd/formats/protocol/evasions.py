@@ -8,7 +8,7 @@ excuse. Length, a list, code or a heading end the suspicion, except for what the
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -146,7 +146,7 @@ _PLANNING = re.compile(
     r"拆分|分配|我将|我会",
     re.IGNORECASE,
 )
-_TOLD = re.compile(r"@?([\w.-]{1,80}) ?(?:(?:will|should|shall|is going to|is to)\b|->|\u2192)")
+_TOLD = re.compile(r"(?<![\w.-])@?([\w.-]{1,80}) ?(?:(?:will|should|shall|is going to|is to)\b|->|\u2192)")
 _DOES = re.compile(
     r"[ \t]*[*_`]{0,3}@?([\w.-]{1,80})[*_`]{0,3}([ \t]*[:\u2014\u2013-])?[*_`]{0,3}[ \t]+([^\W\d_]{2,40})"
 )
@@ -204,6 +204,15 @@ def _gives(item: str, names: set[str]) -> bool:
 
 # Sentences
 
+
+def _anywhere(phrases: str) -> re.Pattern[str]:
+    """A pattern of phrases to search a sentence for, in lower case: tried where one may begin, not at each character.
+
+    That is where a word begins; with a mark that separates clauses; or within a script that has no spaces.
+    """
+    return re.compile(rf"(?:(?<![a-z0-9_])(?! )|(?=[,;\x80-\U0010ffff]))(?:{phrases})")
+
+
 _LIST = re.compile(r"^[ \t]*(?:[-*+\u2022][ \t]|\d{1,3}[.)][ \t]|\|)", re.MULTILINE)
 _HEADING = re.compile(r"^#{1,6}[ \t]|^[^\n]+\n(?:===|---)", re.MULTILINE)
 _MARKUP = re.compile(r"^[ \t]*(?:<[!A-Za-z/?]|\.\. |[{[]|@@ )", re.MULTILINE)
@@ -251,7 +260,7 @@ _WORK_NAMES = (
     r"(?:task|work|request|job|summary|file|document|report|order|translation|step|operation|assignment|action|"
     r"command|question|instruction)s?"
 )
-_REFUSES = re.compile(
+_REFUSES = _anywhere(
     rf"(?:^|[,;] |^(?:final |my )?(?:note|results?|status|answer|update|problem|issue|error|response|outcome|"
     rf"reason)\W{{1,4}}|"
     rf"\b(?:but|and|so|therefore|because|as|that|unfortunately|regrettably|sorry)[, ]+)(?:i|we)(?: am|'m| are|'re| "
@@ -303,7 +312,7 @@ _APOLOGY = re.compile(
     r")?apologies\b|^(?:i|we) (?:sincerely )?apologi[sz]e\b|^(?:unfortunately|regrettably|sadly)[, ]*$"
     rf"|^(?:{any_of('sorry')})"
 )
-_FAILS = re.compile(
+_FAILS = _anywhere(
     rf"\b(?:the|this|your|that) (?:\w+ ){{0,2}}{_WORK_NAMES}\b[^.!?]{{0,40}}(?:cannot|could not|can't|couldn't|"
     rf"was not|wasn't|has not|hasn't|were not) (?:be |been )?(?:\w+ )?(?:completed?|done|finished|fulfilled|"
     rf"processed|carried|executed|performed|written|summed|read|opened|found|loaded|accessed|started|possible|"
@@ -385,7 +394,7 @@ _STATUS_LINE = re.compile(
     r"]{2,24})\W*$",
     re.MULTILINE,
 )
-_NEEDS = re.compile(
+_NEEDS = _anywhere(
     r"^(?:to|in order to) [^,]{3,80}, (?:i|we)(?:'ll|'d| will| would)? need\b|"
     r"\bbefore (?:i|we) (?:can|could|start|begin|go|do|order|write|proceed|continue)\b"
     r"|\b(?:i|we)(?:'d| would)? (?:still |first |just |also |would |will )*(?:need|require|am missing|are "
@@ -514,7 +523,7 @@ _PREAMBLE = re.compile(
     r"(?:here(?:'s| is| are)|below|this is|hier ist|voici|aquí|以下|这是|sure|certainly|of "
     r"course)\b.*[:\uff1a]$"
 )
-_IGNORANT = re.compile(
+_IGNORANT = _anywhere(
     r"\b(?:cannot|can't|could not|couldn't) (?:say|tell)\b|\b(?:does not|doesn't|do not|don't) (?:say|mention|"
     r"specify|state|tell)\b|"
     r"\bnot (?:specified|known|stated|mentioned|given|in my task)\b|^unknown$|\b(?:i|we) (?:do not|don't|did not|"
@@ -570,11 +579,13 @@ def _kind(text: str, turn: Turn) -> Kind | None:
     if not rest:
         return _of_frame(sentences)
     last = ends[-1] if ends else ""
-    if _PROMISES.match(last) and not last.endswith((":", "\uff1a")) and len(rest) <= 3:
+    if len(rest) <= 3 and _promises(last, rest):
         return Kind.PROMISE
-    if _PROMISES.match(sentences[0]) and not sentences[0].endswith((":", "\uff1a")) and sum(map(len, rest)) < 160:
-        return Kind.PROMISE
-    return None
+    return Kind.PROMISE if sum(map(len, rest)) < 160 and _promises(sentences[0], rest) else None
+
+
+def _promises(sentence: str, content: Collection[str]) -> bool:
+    return sentence not in content and bool(_PROMISES.match(sentence)) and not sentence.endswith((":", "\uff1a"))
 
 
 def _of_work(sentences: Iterable[str]) -> Kind | None:
