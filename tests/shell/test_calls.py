@@ -146,7 +146,7 @@ def test_the_directory_of_an_ended_call_is_the_next_ones_with_nothing_of_the_fir
 def test_a_directory_that_cannot_be_handed_on_is_removed(calls: ProcessTable, tmp_path: Path) -> None:
     """One in which the call has left something, or put another in its place; or the next call has one already."""
     start(calls, "other")
-    prompted(calls, "first", b"1", "touch ${0%/*}/note")
+    prompted(calls, "first", b"1", 'touch "${0%/*}/note"')
     calls.discard("first")
     assert b"note" not in prompted(calls, "second", b"2").stderr
     (tmp_path / "elsewhere").mkdir()
@@ -161,6 +161,18 @@ def test_a_directory_that_cannot_be_handed_on_is_removed(calls: ProcessTable, tm
     assert prompted(calls, "fifth", b"5").stdout == b"5"
     found = {path.name for path in calls.turns.iterdir()} - {"elsewhere"}
     assert found == {"other", "second", "fifth"}
+
+
+def test_a_call_without_a_prompt_finds_none_and_what_is_the_users_alone_stays_so(calls: ProcessTable) -> None:
+    start(calls, "other")
+    prompted(calls, "first", b"1", 'chmod 755 "${0%/*}"')
+    calls.discard("first")
+    start(calls, "second", seconds="0")
+    eventually(lambda: list(calls.ended()))
+    place = calls.turns / "second"
+    assert (sorted(path.name for path in place.iterdir()), place.stat().st_mode & 0o777) == (
+        ["call", "stderr", "stdout"], 0o700
+    )  # fmt: skip
 
 
 def test_a_prompt_that_has_a_second_name_is_not_written_over(calls: ProcessTable, tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ from mailboxd.perform.agents.call_dir import (
     CALL,
     OUTPUT,
     OUTPUT_CAP,
+    PROMPT,
     Exit,
     overwrite,
     read_exit,
@@ -49,6 +50,7 @@ from mailboxd.perform.agents.call_dir import (
 )
 
 NO_FILES: Mapping[str, bytes] = {}
+_PRIVATE = 0o700
 _NEW_OUTPUT = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
 _IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
 """Signals that Python ignores and other programs do not expect to be ignored."""
@@ -248,13 +250,16 @@ def claim(directory: Path | str, argv: Sequence[str], files: Mapping[str, bytes]
     """
     mark = f"{directory}/{CALL}"
     try:
-        os.mkdir(directory, 0o700)  # noqa: PTH102
+        os.mkdir(directory, _PRIVATE)  # noqa: PTH102
     except FileExistsError:  # of an earlier try, which did not get as far as the mark, or handed on by an ended call
-        if not stat.S_ISDIR(os.lstat(directory).st_mode):
+        seen = os.lstat(directory)
+        if not stat.S_ISDIR(seen.st_mode):
             raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(directory)) from None
         if os.path.lexists(mark):
             raise WorldError(f"{directory}: this call was started before; one directory is one call") from None
-        for name in OUTPUT:
+        if stat.S_IMODE(seen.st_mode) != _PRIVATE:
+            os.chmod(directory, _PRIVATE)  # noqa: PTH101
+        for name in {PROMPT, *OUTPUT} - files.keys():
             with suppress(FileNotFoundError):
                 os.unlink(f"{directory}/{name}")  # noqa: PTH108
     for name, content in files.items():
