@@ -83,14 +83,8 @@ def hand_on(directory: Path | str, successor: Path | str) -> None:
     call's files is removed instead.
     """
     try:
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            is_plain = _PLAIN.issuperset(os.listdir(descriptor))  # noqa: PTH208
-            if is_plain:
-                os.unlink(CALL, dir_fd=descriptor)  # first: with it, the successor would count as started
-        finally:
-            os.close(descriptor)
-        if is_plain:
+        if stat.S_ISDIR(os.lstat(directory).st_mode) and _PLAIN.issuperset(os.listdir(directory)):  # noqa: PTH208
+            os.unlink(f"{directory}/{CALL}")  # noqa: PTH108 - first: with it, the successor would count as started
             os.rename(directory, successor)  # noqa: PTH104
             return
     except OSError:
@@ -219,21 +213,20 @@ def overwrite(path: Path | str, content: bytes) -> None:
     Anything else with its name, and a file that has a second name, is replaced.
     """
     try:
-        descriptor = open_regular(path, os.O_WRONLY | os.O_CREAT)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
     except OSError as problem:
         if problem.errno not in _SPOILT | {errno.EISDIR}:
             raise
-        put(path, content)
-        return
-    try:
-        seen = os.fstat(descriptor)
-        if seen.st_nlink == 1:
-            write(descriptor, content)
-            if seen.st_size > len(content):
-                os.ftruncate(descriptor, len(content))
-            return
-    finally:
-        os.close(descriptor)
+    else:
+        try:
+            seen = os.fstat(descriptor)
+            if stat.S_ISREG(seen.st_mode) and seen.st_nlink == 1:
+                write(descriptor, content)
+                if seen.st_size > len(content):
+                    os.ftruncate(descriptor, len(content))
+                return
+        finally:
+            os.close(descriptor)
     put(path, content)
 
 
