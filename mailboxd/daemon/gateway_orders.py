@@ -27,10 +27,10 @@ from mailboxd.engine.intake.remote_orders import carry_out, read
 from mailboxd.errors import WorldError
 from mailboxd.formats.mailbox.layout import Workspace
 from mailboxd.perform.agents.alive import has_ended
-from mailboxd.perform.agents.call_dir import PROMPT, Exit, remove
+from mailboxd.perform.agents.call_dir import PROMPT, Exit
 from mailboxd.perform.agents.gateway.transport import GatewayTransport
 from mailboxd.perform.agents.json_output import parse_text
-from mailboxd.perform.agents.process import Child, NotStarted
+from mailboxd.perform.agents.process import Child, NotStarted, remove
 from mailboxd.perform.gateway_calls import is_unknown_method
 
 METHOD = "mailboxd.orders"

@@ -43,8 +43,8 @@ from mailboxd.perform.actions.result import (
     summary_of,
     tail,
 )
-from mailboxd.perform.agents.call_dir import Exit, cut_output, output_size, read_exit
-from mailboxd.perform.agents.process import NotStarted, State
+from mailboxd.perform.agents.call_dir import Exit, cut_output, output_size
+from mailboxd.perform.agents.process import NotStarted, State, read_exit
 from mailboxd.perform.process_table import Call, CallKind, ProcessTable
 
 LOBSTER = "lobster"

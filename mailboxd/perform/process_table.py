@@ -24,13 +24,10 @@ from mailboxd.perform.agents.call_dir import (
     STDERR_CAP,
     Exit,
     cut_output,
-    hand_on,
     output_size,
-    read_exit,
-    remove,
     world,
 )
-from mailboxd.perform.agents.process import NO_FILES, Child, Launcher, Recovery, State
+from mailboxd.perform.agents.process import NO_FILES, Child, Launcher, Recovery, State, hand_on, read_exit, remove
 
 PATIENCE = 35.0
 """Seconds past its own timeout after which a call is stopped: OpenClaw itself gives up 30 s past it."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.perform.agents import call_dir, last_tool
+from mailboxd.perform.agents import call_dir, last_tool, process
 from mailboxd.perform.agents.gateway.client import ToolUsed, parse_tool
 from tests.cli.stage import Stage, make
 
@@ -44,7 +44,7 @@ def test_the_latest_one_is_read_in_one_line(tmp_path: Path) -> None:
     assert "\x1b" not in name
     assert "\n" not in name
     assert at == NOW
-    call_dir.remove(tmp_path)
+    process.remove(tmp_path)
     assert not tmp_path.exists()
 
 

@@ -19,9 +19,9 @@ from mailboxd.core.outcomes import Permanence, Unknown
 from mailboxd.errors import WorldError
 from mailboxd.perform.agents import process
 from mailboxd.perform.agents.alive import identity
-from mailboxd.perform.agents.call_dir import PROMPT, Exit, output_size, read_exit, remove
+from mailboxd.perform.agents.call_dir import PROMPT, Exit, output_size
 from mailboxd.perform.agents.outcome import classify
-from mailboxd.perform.agents.process import Child, NotStarted, State, adopt, spawn, state
+from mailboxd.perform.agents.process import Child, NotStarted, State, adopt, read_exit, remove, spawn, state
 
 ENVIRONMENT = {"PATH": os.environ["PATH"], "LC_ALL": "C"}
 REPOSITORY = Path(__file__).parents[2]

@@ -14,8 +14,8 @@ import pytest
 
 from mailboxd.errors import WorldError
 from mailboxd.perform.agents import process
-from mailboxd.perform.agents.call_dir import PROMPT, Exit, cut_output, output_size, read_exit, remove
-from mailboxd.perform.agents.process import Recovery, State
+from mailboxd.perform.agents.call_dir import PROMPT, Exit, cut_output, output_size
+from mailboxd.perform.agents.process import Recovery, State, read_exit, remove
 from mailboxd.perform.process_table import Call, CallKind, Caps, ProcessTable
 from tests.e2e.support import eventually
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -26,9 +25,6 @@ CALL = "call"
 TOOL = "tool"
 """The last tool that the turn has used (`agents.last_tool`), where the gateway says it."""
 OUTPUT = ("stdout", "stderr")
-_FILES = (PROMPT, *OUTPUT, TOOL, CALL)
-"""The files of a plain call. The mark is removed last: without it, the call would count as never run."""
-_PLAIN = frozenset({PROMPT, *OUTPUT, CALL})
 _CHUNK = 64 * 1024
 """Bytes per read: a buffer of the cap's size would be mapped and unmapped for every short answer."""
 STDERR_CAP = 64 * 1024
@@ -76,40 +72,6 @@ class TurnResult:
                 yield name, text.encode("utf-8", "backslashreplace") + b"\n"
 
 
-def hand_on(directory: Path | str, successor: Path | str) -> None:
-    """Make the directory of an ended call that of another one, which then looks as if an earlier try of it had failed.
-
-    Most of the cost of a call would be the inodes that are made and removed for it. One that holds more than a plain
-    call's files is removed instead.
-    """
-    try:
-        if stat.S_ISDIR(os.lstat(directory).st_mode) and _PLAIN.issuperset(os.listdir(directory)):  # noqa: PTH208
-            os.unlink(f"{directory}/{CALL}")  # noqa: PTH108 - first: with it, the successor would count as started
-            os.rename(directory, successor)  # noqa: PTH104
-            return
-    except OSError:
-        pass
-    remove(directory)
-
-
-def remove(directory: Path | str) -> None:
-    """Remove the directory of a call with its contents, as far as possible."""
-    try:
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            for name in _FILES:
-                with suppress(FileNotFoundError):
-                    os.unlink(name, dir_fd=descriptor)
-        finally:
-            os.close(descriptor)
-        os.rmdir(directory)  # noqa: PTH106 - pathlib costs more than the system call
-    except OSError:  # it contains other files, or is gone
-        with suppress(RecursionError):  # directories nested too deep
-            shutil.rmtree(directory, ignore_errors=True)
-        with suppress(OSError):  # a link or a file in its place
-            os.unlink(directory)  # noqa: PTH108
-
-
 def output_size(directory: Path | str) -> int:
     """Bytes that the call has written to stdout and stderr so far; 0 for a file that cannot be checked now."""
     total = 0
@@ -135,19 +97,6 @@ def cut_output(directory: Path | str, cap: int) -> None:
                     os.ftruncate(descriptor, min(seen.st_size, cap + 1))
             finally:
                 os.close(descriptor)
-
-
-def read_exit(directory: Path | str, rc: int | None, cap: int = OUTPUT_CAP) -> Exit:
-    """The output of an ended call, at most `cap` bytes of stdout. Raises WorldError.
-
-    Missing files count as empty, and so does anything the call put in their place.
-    """
-    try:
-        stdout, truncated, is_open = written(directory, "stdout", cap)
-        stderr, _, is_open_too = written(directory, "stderr", STDERR_CAP)
-    except OSError as problem:
-        raise refusal(directory, problem) from problem
-    return Exit(rc, stdout, stderr, truncated, is_open or is_open_too)
 
 
 def written(directory: Path | str, name: str, cap: int) -> tuple[bytes, bool, bool]:

@@ -12,6 +12,10 @@ callers wait for `Child.pidfd` in their own selector and then reap.
 
 A call has ended when *its own process* has. Grandchildren may outlive it and hold the lock and the output files; they
 are neither waited for nor trusted.
+
+This module is its life, in order: it is made and marked (`claim`), spawned, watched (`Child`), read when it has ended,
+and its directory is handed on to the next call or removed. After a crash, `state` says how far it came, and `adopt`
+takes over one that runs.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ import shutil
 import signal
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -40,16 +44,21 @@ from mailboxd.perform.agents.call_dir import (
     OUTPUT,
     OUTPUT_CAP,
     PROMPT,
+    STDERR_CAP,
+    TOOL,
     Exit,
     overwrite,
-    read_exit,
     refusal,
     sync,
     world,
     write,
+    written,
 )
 
 NO_FILES: Mapping[str, bytes] = {}
+_FILES = (PROMPT, *OUTPUT, TOOL, CALL)
+"""What may be in its directory. The mark is removed last: without it, the call would count as never run."""
+_PLAIN = frozenset({PROMPT, *OUTPUT, CALL})
 _PRIVATE = 0o700
 _NEW_OUTPUT = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
 _IGNORED = (signal.SIGPIPE, signal.SIGXFSZ)
@@ -225,7 +234,11 @@ def spawn(
         call = claim(directory, argv, files, durable=not marked)
         try:
             try:
-                pid = _execute(directory, call, argv, env, cwd)
+                if cwd is None:
+                    pid = _execute(directory, call, argv, env)
+                else:
+                    with _working_in(cwd, argv[0]):
+                        pid = _execute(directory, call, argv, env)
             except (NotStarted, OSError):
                 disclaim(directory)
                 raise
@@ -285,7 +298,7 @@ def disclaim(directory: Path | str) -> None:
     sync(directory)
 
 
-def _execute(directory: Path | str, lock: int, argv: Sequence[str], env: Mapping[str, str], cwd: str | None) -> int:
+def _execute(directory: Path | str, lock: int, argv: Sequence[str], env: Mapping[str, str]) -> int:
     """Spawn the program; returns its pid. It inherits its output, the lock and nothing else.
 
     No RLIMIT_FSIZE, which would also limit the program's own database and logs; see `output_size`.
@@ -295,25 +308,24 @@ def _execute(directory: Path | str, lock: int, argv: Sequence[str], env: Mapping
     os.set_inheritable(lock, True)
     stdout, stderr = [f"{directory}/{name}" for name in OUTPUT]
     program = _found(argv[0], env)
-    with nullcontext() if cwd is None else _working_in(cwd, argv[0]):
-        try:
-            return os.posix_spawn(
-                program,
-                tuple(argv),
-                env,
-                file_actions=(
-                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                    (os.POSIX_SPAWN_OPEN, 1, stdout, _NEW_OUTPUT, 0o600),
-                    (os.POSIX_SPAWN_OPEN, 2, stderr, _NEW_OUTPUT, 0o600),
-                ),
-                setsid=True,
-                setsigdef=_IGNORED,
-            )
-        except OSError as problem:
-            # stderr is the last that is opened: with it, what failed is the program
-            if problem.errno in _NO_PROCESS or os.path.lexists(stderr):
-                raise NotStarted(argv[0], problem) from problem
-            raise OSError(problem.errno, problem.strerror, stdout) from problem
+    try:
+        return os.posix_spawn(
+            program,
+            tuple(argv),
+            env,
+            file_actions=(
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, stdout, _NEW_OUTPUT, 0o600),
+                (os.POSIX_SPAWN_OPEN, 2, stderr, _NEW_OUTPUT, 0o600),
+            ),
+            setsid=True,
+            setsigdef=_IGNORED,
+        )
+    except OSError as problem:
+        # stderr is the last that is opened: with it, what failed is the program
+        if problem.errno in _NO_PROCESS or os.path.lexists(stderr):
+            raise NotStarted(argv[0], problem) from problem
+        raise OSError(problem.errno, problem.strerror, stdout) from problem
 
 
 def _found(program: str, env: Mapping[str, str]) -> str:
@@ -349,6 +361,53 @@ def _keep_descriptors() -> None:
         if int(name) > 2:
             with suppress(OSError):  # the one of the listing
                 os.set_inheritable(int(name), False)
+
+
+def read_exit(directory: Path | str, rc: int | None, cap: int = OUTPUT_CAP) -> Exit:
+    """The output of an ended call, at most `cap` bytes of stdout. Raises WorldError.
+
+    Missing files count as empty, and so does anything the call put in their place.
+    """
+    try:
+        stdout, truncated, is_open = written(directory, "stdout", cap)
+        stderr, _, is_open_too = written(directory, "stderr", STDERR_CAP)
+    except OSError as problem:
+        raise refusal(directory, problem) from problem
+    return Exit(rc, stdout, stderr, truncated, is_open or is_open_too)
+
+
+def hand_on(directory: Path | str, successor: Path | str) -> None:
+    """Make the directory of an ended call that of another one, which then looks as if an earlier try of it had failed.
+
+    Most of the cost of a call would be the inodes that are made and removed for it. One that holds more than a plain
+    call's files is removed instead.
+    """
+    try:
+        if stat.S_ISDIR(os.lstat(directory).st_mode) and _PLAIN.issuperset(os.listdir(directory)):  # noqa: PTH208
+            os.unlink(f"{directory}/{CALL}")  # noqa: PTH108 - first: with it, the successor would count as started
+            os.rename(directory, successor)  # noqa: PTH104
+            return
+    except OSError:
+        pass
+    remove(directory)
+
+
+def remove(directory: Path | str) -> None:
+    """Remove the directory of a call with its contents, as far as possible."""
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            for name in _FILES:
+                with suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=descriptor)
+        finally:
+            os.close(descriptor)
+        os.rmdir(directory)  # noqa: PTH106 - pathlib costs more than the system call
+    except OSError:  # it contains other files, or is gone
+        with suppress(RecursionError):  # directories nested too deep
+            shutil.rmtree(directory, ignore_errors=True)
+        with suppress(OSError):  # a link or a file in its place
+            os.unlink(directory)  # noqa: PTH108
 
 
 def adopt(directory: Path | str) -> Child | None:

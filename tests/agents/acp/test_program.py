@@ -17,9 +17,8 @@ import pytest
 from mailboxd.core.outcomes import Aborted, Failed, Outcome, Permanence, Succeeded, Unknown
 from mailboxd.host.pip_extras import to_add
 from mailboxd.perform.agents.acp import transport, turn_files
-from mailboxd.perform.agents.call_dir import read_exit
 from mailboxd.perform.agents.outcome import classify
-from mailboxd.perform.agents.process import Child, spawn
+from mailboxd.perform.agents.process import Child, read_exit, spawn
 from tests.e2e.support import eventually
 
 pytestmark = pytest.mark.slow

@@ -40,7 +40,6 @@ from mailboxd.perform.agents.call_dir import (
     create,
     open_regular,
     read_capped,
-    read_exit,
     refusal,
     world,
     write,
@@ -48,7 +47,7 @@ from mailboxd.perform.agents.call_dir import (
 from mailboxd.perform.agents.gateway.recovery import Stage
 from mailboxd.perform.agents.json_output import at, parse_text, text_at
 from mailboxd.perform.agents.openclaw import OpenClaw
-from mailboxd.perform.agents.process import NO_FILES, Child, NotStarted, Recovery, State, claim, disclaim
+from mailboxd.perform.agents.process import NO_FILES, Child, NotStarted, Recovery, State, claim, disclaim, read_exit
 from mailboxd.perform.agents.readiness import is_loopback
 
 EXTRA = ("cryptography", "wsproto")
