@@ -443,6 +443,7 @@ class Daemon:
             elif call.kind is CallKind.PROMPT:
                 if not self.workboard.ended(call, exit_):
                     self.prompts.ended(call, exit_)
+                self.health.report(Component.SURFACES, self.prompts.trouble or self.workboard.trouble, Grade.AMBER)
             else:
                 self.effects.ended(call, exit_)
 

@@ -62,6 +62,7 @@ class Component(StrEnum):
     COLLECTING = "collecting results"
     CLEANUP = "cleaning up"
     SPENDING = "counting what is spent"
+    SURFACES = "showing work in OpenClaw"
 
 
 class Halt(StrEnum):
@@ -71,7 +72,7 @@ class Halt(StrEnum):
     DB_LOCKED = "db-locked"
 
 
-_OTHERS = (Component.GATEWAY, Component.PEERS, Component.HUB)
+_OTHERS = (Component.GATEWAY, Component.PEERS, Component.HUB, Component.SURFACES)
 PATIENCE = 60.0
 """Seconds that others may be away before a person has to act: a restart takes less."""
 RECOVERY_PATIENCE = 1800.0

@@ -56,6 +56,7 @@ _LABEL_CHARS = 60
 _CHOICE = re.compile(r"(?:[-*+]|\d{1,2}[.)]|[a-d][.)])[ \t]+(\S.*)", re.IGNORECASE)
 _IN_USE, _NOT_FOUND = "already exists", "was not found"
 _log = logging.getLogger("mailboxd")
+_TROUBLE = "OpenClaw does not {}, and is asked again: {}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,8 @@ class QuestionPrompts:
     gateway: GatewayCalls
     enabled: bool
     """The configuration wants them, and the device has the scope."""
+    trouble: str = ""
+    """Why OpenClaw does not ask what it was to ask; empty if it does."""
     _open: dict[str, _Open] = field(default_factory=dict)
     """By the prompt's id."""
     _is_listed: bool = False
@@ -156,11 +159,8 @@ class QuestionPrompts:
         if call.id == self._listing:
             listed = at(parse_text(exit_.stdout), "questions")
             self._is_listed = isinstance(listed, list)  # else it is asked again: what is left there would answer nobody
+            self.trouble = "" if self._is_listed else _TROUBLE.format("list its prompts", first_line(complaint(exit_)))
             if not self._is_listed:
-                if self._list_pause == AGAIN:
-                    _log.info(
-                        "OpenClaw does not list its prompts, and is asked again: %s", first_line(complaint(exit_))
-                    )
                 self._list_at = self.engine.clock.monotonic() + self._list_pause
                 self._list_pause = min(2 * self._list_pause, MOST_AGAIN)
             ids = [text_at(entry, "id") for entry in listed] if isinstance(listed, list) else []
@@ -176,13 +176,13 @@ class QuestionPrompts:
             case Stage.WITHDRAW:
                 del self._open[one.prompt.id]
             case Stage.ASK if not problem or _IN_USE in problem:
-                one.stage = Stage.WAIT
+                one.stage, self.trouble = Stage.WAIT, ""
                 self._record(one.prompt)
             case Stage.WAIT if not problem:
                 self._take(one, said)
             case _:
                 if _NOT_FOUND not in problem:
-                    _log.info("OpenClaw does not ask a question of %s: %s", one.prompt.header, first_line(problem))
+                    self.trouble = _TROUBLE.format(f"ask a question of {one.prompt.header}", first_line(problem))
                 one.stage, one.due = Stage.PAUSED, now + (0.0 if _NOT_FOUND in problem else AGAIN)
 
     def _record(self, prompt: Prompt) -> None:

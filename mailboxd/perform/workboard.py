@@ -6,7 +6,6 @@ A card has the task's id as its key, so that it is the same one after any crash.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,7 +32,6 @@ _SECONDS = 60
 _TITLE_CHARS = 120
 _CREATE, _UPDATE = "workboard.cards.create", "workboard.cards.update"
 _REVIEWED = frozenset({"spec_review", "spec_gate", "quality_gate"})
-_log = logging.getLogger("mailboxd")
 
 
 @dataclass(slots=True)
@@ -56,6 +54,8 @@ class Workboard:
     calls: ProcessTable
     gateway: GatewayCalls
     enabled: bool
+    trouble: str = ""
+    """Why a card was not written; empty if the latest was."""
     _cards: dict[str, _Card] = field(default_factory=dict)
     """By task."""
     _due: float = 0.0
@@ -103,7 +103,7 @@ class Workboard:
         card.call, said = "", parse_text(exit_.stdout)
         if exit_.rc != 0:
             problem = text_at(said, "error", "message") or complaint(exit_)
-            _log.info("a card of OpenClaw's Workboard was not written: %s", first_line(problem))
+            self.trouble = f"a card of OpenClaw's Workboard was not written, and is tried again: {first_line(problem)}"
             card.id, self._due = "", self.engine.clock.monotonic() + AGAIN
             return True
         self._take(card, at(said, "card"))
@@ -111,7 +111,7 @@ class Workboard:
 
     def _take(self, card: _Card, found: Any) -> None:
         """What OpenClaw says of the card: a known one may have another status than was asked for."""
-        card.id = text_at(found, "id")
+        card.id, self.trouble = text_at(found, "id"), ""
         card.status = text_at(found, "status") or card.asked
 
     def _start(self, card: _Card, status: str, method: str, params: Mapping[str, object], now: float) -> None:

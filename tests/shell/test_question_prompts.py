@@ -19,7 +19,7 @@ from mailboxd.engine.engine import Engine
 from mailboxd.formats import config
 from mailboxd.perform.gateway_calls import GatewayCalls
 from mailboxd.perform.process_table import Caps, ProcessTable
-from mailboxd.perform.question_prompts import AGAIN, BY, QuestionPrompts, offered
+from mailboxd.perform.question_prompts import AGAIN, BY, MOST_AGAIN, QuestionPrompts, offered
 from tests.cli.stage import Stage, make
 
 QUESTION = "---\ntype: question\n---\nWhich format?\n\n- CSV\n- PDF\n"
@@ -205,10 +205,7 @@ def test_the_choices_are_the_list_at_the_end(text: str, question: str, choices: 
     assert offered(text) == (question, choices)
 
 
-def test_a_list_that_fails_is_asked_for_ever_more_rarely_and_named_once(
-    desk: Desk, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO", "mailboxd")
+def test_a_list_that_fails_is_asked_for_ever_more_rarely_and_named_until_it_works(desk: Desk) -> None:
     desk.answers("question.list")
     made = 0
     for _ in range(60):  # an hour
@@ -218,4 +215,21 @@ def test_a_list_that_fails_is_asked_for_ever_more_rarely_and_named_once(
         path.unlink(missing_ok=True)
         desk.stage.clock.advance(60.0)
     assert 6 <= made <= 12
-    assert len([one for one in caplog.records if "does not list its prompts" in one.getMessage()]) == 1
+    assert desk.prompts is not None
+    assert desk.prompts.trouble == "OpenClaw does not list its prompts, and is asked again: gateway closed"
+    desk.answers("question.list", questions=[])
+    desk.stage.clock.advance(MOST_AGAIN)
+    desk.round()
+    assert desk.prompts.trouble == ""
+
+
+def test_a_question_that_is_not_taken_is_named_until_it_is(desk: Desk) -> None:
+    desk.answers("question.request")
+    desk.ask("export")
+    desk.round()
+    assert desk.prompts is not None
+    assert desk.prompts.trouble.startswith("OpenClaw does not ask a question of ")
+    desk.answers("question.request", id="x", expiresAtMs=1)
+    desk.stage.clock.advance(AGAIN)
+    desk.round()
+    assert desk.prompts.trouble == ""

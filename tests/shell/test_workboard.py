@@ -96,10 +96,13 @@ def test_a_gateway_without_the_board_is_left_alone_for_a_while(board: Board) -> 
     (board.place / "away").touch()
     board.stage.create("job")
     assert len(board.round()) == 1
+    assert board.board is not None
+    assert board.board.trouble.endswith("was not written, and is tried again: unknown method")
     assert board.round() == []
     (board.place / "away").unlink()
     board.stage.clock.advance(AGAIN)
     assert len(board.round()) == 1
+    assert board.board.trouble == ""
 
 
 @pytest.mark.parametrize("phase", ["spec_draft", "execution_ready", "executing", "quality_gate", "completed", "failed"])
