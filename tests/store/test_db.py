@@ -35,6 +35,7 @@ def test_every_migration_is_on_record() -> None:
     migrate(db, NOW)
     names = [(number, name, NOW) for number, (name, _) in enumerate(migrations(), 1)]
     assert db.execute("SELECT * FROM migrations").fetchall() == names
+    assert [int(name[:4]) for name, _ in migrations()] == [*range(1, len(names) + 1)], "each has a number of its own"
 
 
 def test_a_newer_database_is_refused(tmp_path: Path) -> None:
