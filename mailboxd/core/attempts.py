@@ -340,7 +340,8 @@ def _results(
         _not_taken(builder, ended, Unclear(refused, results.text), _text(refused))
         return
     text = task.draft_result or results.text
-    summary = (summary_line(results.summary) if text == results.text else "") or summary_line(text)
+    own = results.summary if text == results.text else ""
+    summary = (own and summary_line(own)) or summary_line(text)
     # A peer's reviewers see no side effects: those are planned where they are performed.
     told = () if actions else tuple(one for one in results.verdicts if one.of == sha256_of(text))
     if told:

@@ -1,44 +1,68 @@
 """Frozen dataclasses <-> plain JSON values, by their type hints, for events and the store.
 
 Covers what the core uses: dataclasses, enums, dicts, tuples, frozensets (written sorted), optional values, scalars.
-Defaults are not written, which keeps the log short and older logs readable. The reader of a type is built once.
+Defaults are not written, which keeps the log short and older logs readable. Reader and writer of a type are built once.
 """
 
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
-from functools import cache
-from operator import itemgetter
+from functools import cache, partial
+from operator import attrgetter, itemgetter
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 
-_PLAIN = frozenset({str, int, float, bool, type(None)})
+_Writer = Callable[[Any], Any] | None
+"""None: the value is its JSON form."""
 
 
 def to_json(value: Any) -> Any:
     """The JSON form of a value of the core."""
-    kind = type(value)
-    if kind in _PLAIN:
-        return value
+    write = _WRITERS[type(value)]
+    return value if write is None else write(value)
+
+
+class _Writers(dict[type, _Writer]):
+    """How the values of each type are written."""
+
+    def __missing__(self, kind: type) -> _Writer:
+        self[kind] = writer = _writer(kind)
+        return writer
+
+
+_WRITERS = _Writers()
+
+
+def _writer(kind: type) -> _Writer:
     if kind is dict:
-        return {name: item if type(item) in _PLAIN else to_json(item) for name, item in value.items()}
+        return _write_dict
     if kind is tuple:
-        return [item if type(item) in _PLAIN else to_json(item) for item in value]
+        return _write_tuple
     if kind is frozenset:
-        return sorted(to_json(item) for item in value)
-    if isinstance(value, Enum):
-        return value._value_  # `value` is three calls in Python
-    if is_dataclass(kind):
-        return {
-            name: item if type(item) in _PLAIN else to_json(item)
-            for name, default in _defaults(kind)
-            if (item := getattr(value, name)) is not default and item != default  # comparing records is slow
-        }
-    return value
+        return lambda value: sorted(_write_tuple(value))
+    if issubclass(kind, Enum):
+        return attrgetter("_value_")  # `value` is three calls in Python
+    return partial(_write_record, _defaults(kind)) if is_dataclass(kind) else None
+
+
+def _write_dict(value: Mapping[Any, Any]) -> dict[Any, Any]:
+    return {name: item if (write := _WRITERS[type(item)]) is None else write(item) for name, item in value.items()}
+
+
+def _write_tuple(value: Iterable[Any]) -> list[Any]:
+    return [item if (write := _WRITERS[type(item)]) is None else write(item) for item in value]
+
+
+def _write_record(defaults: tuple[tuple[str, Any], ...], value: Any) -> dict[str, Any]:
+    return {
+        name: item if (write := _WRITERS[type(item)]) is None else write(item)
+        for name, default in defaults
+        if (item := getattr(value, name)) is not default and (default is MISSING or item != default)
+    }
 
 
 def from_json(kind: Callable[..., T], data: Mapping[str, Any]) -> T:
@@ -57,7 +81,6 @@ _Reader = Callable[[Any], Any] | None
 """None: the JSON value is the value."""
 
 
-@cache
 def _defaults(kind: type) -> tuple[tuple[str, Any], ...]:
     # in the order of their names, as in the log, so that a replay gives the same bytes
     return tuple(sorted(((field.name, field.default) for field in fields(kind)), key=itemgetter(0)))

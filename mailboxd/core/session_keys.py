@@ -7,11 +7,13 @@ a new session could execute the same work twice (protocol section 2, "Sessions")
 from __future__ import annotations
 
 import hashlib
-import json
 import re
+from json.encoder import encode_basestring_ascii
 
 from mailboxd.core.model import Attempt
 from mailboxd.core.vocabulary import AttemptStatus, Gate
+
+_UNREADABLE = re.compile(r"[^a-z0-9._-]")
 
 
 def session_key(agent: str, local_id: str, own_agent: str, ordinal: int) -> str:
@@ -21,9 +23,10 @@ def session_key(agent: str, local_id: str, own_agent: str, ordinal: int) -> str:
     apart what differs. At most 240 characters; no colon after `mailboxd:`, where OpenClaw would look for a thread.
     """
     agent = agent.lower()
-    exact = json.dumps([agent, local_id, own_agent.lower(), ordinal])
+    names = ", ".join(map(encode_basestring_ascii, (agent, local_id, own_agent.lower())))
+    exact = f"[{names}, {ordinal}]"  # as `json.dumps` writes a list: keys of earlier versions stay what they are
     digest = hashlib.sha256(exact.encode()).hexdigest()[:12]
-    readable = re.sub(r"[^a-z0-9._-]", "-", local_id.lower())[:60]
+    readable = _UNREADABLE.sub("-", local_id.lower())[:60]
     return f"agent:{agent}:mailboxd:{readable}-{ordinal}-{digest}"
 
 

@@ -8,12 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
-
-from mailboxd.core.json_codec import from_json
-
-if TYPE_CHECKING:
-    from mailboxd.core.model import Usage
+from typing import Any, Self
 
 WARNS = 0.8
 """The share of a cap at which people are told."""
@@ -34,19 +29,18 @@ class Spend:
     turns: int = 0
 
     @classmethod
-    def of(cls, usage: Usage, *, ran: bool) -> Self:
-        """What a turn with this usage counts; one that never reached its agent counts only what it reports."""
-        used = (usage.input_tokens or 0) + (usage.output_tokens or 0)
-        usd = micro(usage.cost_usd or 0.0)
+    def of(cls, usage: Mapping[str, Any], *, ran: bool) -> Self:
+        """What a turn with this usage counts, as events have it; one that never reached its agent counts only what it
+        reports."""
+        used = (usage.get("input_tokens") or 0) + (usage.get("output_tokens") or 0)
+        usd = micro(usage.get("cost_usd") or 0.0)
         return cls(usd, used, int(ran and not usd and not used))
 
     @classmethod
     def of_turn(cls, turn: Mapping[str, Any]) -> Self:
         """What the turn in an event counts. One that only delivered work to a peer's mailbox is none of a model; events
         of earlier versions do not say so, and count as they did."""
-        from mailboxd.core.model import Usage  # what only reads, as `status`, does without it
-
-        return cls.of(from_json(Usage, turn["usage"]), ran=bool(turn["ran"]) and not turn.get("delivered"))
+        return cls.of(turn["usage"], ran=bool(turn["ran"]) and not turn.get("delivered"))
 
     @classmethod
     def of_dollars(cls, usd: float, tokens: int, turns: int) -> Self:

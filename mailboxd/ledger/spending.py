@@ -6,8 +6,6 @@ import json
 import sqlite3
 
 from mailboxd.core.events import Event
-from mailboxd.core.json_codec import from_json
-from mailboxd.core.model import Usage
 from mailboxd.core.spending import LATEST, NOTHING, Spend, quarter
 from mailboxd.ledger.conditions import SPENT
 
@@ -57,5 +55,5 @@ class Spending:
         for agent, usage in self._db.execute(sql, (_RECENT,)):
             of_agent = found.setdefault(agent.lower(), [])
             if len(of_agent) < LATEST:
-                of_agent.insert(0, Spend.of(from_json(Usage, json.loads(usage or "{}")), ran=True))
+                of_agent.insert(0, Spend.of(json.loads(usage or "{}"), ran=True))
         return found

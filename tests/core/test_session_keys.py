@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 
 from hypothesis import given
@@ -26,6 +28,12 @@ def test_different_work_has_a_different_session_although_keys_are_lower_case(
     assert (one == two) == same_work
     assert one == one.lower()
     assert one.count(":") == 3
+
+
+@given(ids, st.text(max_size=40), ids, st.integers(1, 99))
+def test_the_key_of_an_attempt_of_an_earlier_version_stays_what_it_is(agent: str, local: str, by: str, n: int) -> None:
+    exact = json.dumps([agent.lower(), local, by.lower(), n])
+    assert session_key(agent, local, by, n).endswith(f"-{n}-{hashlib.sha256(exact.encode()).hexdigest()[:12]}")
 
 
 def test_ids_that_differ_in_case_only_do_not_share_a_session() -> None:

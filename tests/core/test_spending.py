@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mailboxd.core.json_codec import to_json
 from mailboxd.core.model import Usage
 from mailboxd.core.spending import (
     NOTHING,
@@ -40,11 +41,11 @@ USD = 1_000_000
     ],
 )
 def test_a_turn_counts_what_it_reports_and_else_as_a_turn(usage: Usage, ran: bool, expected: Spend) -> None:
-    assert Spend.of(usage, ran=ran) == expected
+    assert Spend.of(to_json(usage), ran=ran) == expected
 
 
 def test_ten_times_ten_cents_are_a_dollar() -> None:
-    spent = total([Spend.of(Usage(cost_usd=0.1), ran=True)] * 10)
+    spent = total([Spend.of({"cost_usd": 0.1}, ran=True)] * 10)
     assert Account("a", Spend(USD), spent).is_reached
 
 
