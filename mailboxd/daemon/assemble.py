@@ -345,9 +345,9 @@ def _effect_runner(
         core, calls, ws, config.notify, gateway_calls, reports, zone=named(config.zone), page=page, together=True
     )
     boot = system.boot_id()
-    of_agent = spending.LiveCaps(ws.config, lambda: spending.of_agent(load(ws.config)), spending.of_agent(config))
+    of_agent = spending.LiveCaps(str(ws.config), lambda: spending.of_agent(load(ws.config)), spending.of_agent(config))
     host_file, of_user = spending.host_file(os.environ), partial(spending.of_host, os.environ)
-    of_host = spending.LiveCaps(host_file, of_user, spending.UNCONFIRMED)
+    of_host = spending.LiveCaps(str(host_file), of_user, spending.UNCONFIRMED)
     caps = DayCaps(core, calls, spending.Ledger.of(os.environ, ws), of_agent, of_host, named(config.zone))
     starting = TurnStarter(
         core, calls, dispatcher, outgoing, dispatches, harnesses, sign, boot, reports, hub, tools, caps

@@ -27,7 +27,7 @@ from mailboxd.engine.intake.interpret import Intake
 from mailboxd.errors import MessageError, OutdatedError, Refused
 from mailboxd.formats.mailbox.files import directory, world_errors
 from mailboxd.formats.mailbox.layout import Workspace, is_temporary
-from mailboxd.formats.mailbox.maildir import INDEX, is_day, read_message
+from mailboxd.formats.mailbox.maildir import INDEX, day_in, read_message
 from mailboxd.formats.protocol.messages import Parsed, ReplyMessage, TaskMessage, parse_message
 from mailboxd.host.ids import time_of
 from mailboxd.host.progress import Progress, silent
@@ -137,7 +137,9 @@ def _folders(ws: Workspace, since: float) -> Iterator[PurePosixPath]:
         with suppress(OSError), directory(ws.root, "mailbox", place) as fd:
             with os.scandir(fd) as found:
                 folders = sorted(PurePosixPath(place, entry.name) for entry in found)
-            for folder in filter(is_day, folders):
+            for folder in folders:
+                if not day_in(str(folder)):
+                    continue
                 status = os.stat(folder.name, dir_fd=fd, follow_symlinks=False)
                 if stat.S_ISDIR(status.st_mode) and status.st_mtime >= since:
                     yield folder

@@ -118,7 +118,8 @@ def _put(path: Path, text: str) -> None:
 class LiveCaps:
     """The caps in a file, read again when that has changed; while it is invalid, those that were read last."""
 
-    path: Path
+    path: str
+    """Text: it is asked before each turn, and pathlib costs more than the call."""
     read: Callable[[], Caps]
     caps: Caps
     problem: str = ""
@@ -127,7 +128,7 @@ class LiveCaps:
 
     def __call__(self) -> Caps:
         try:
-            status = os.stat(self.path)  # noqa: PTH116 - before each turn: pathlib costs more than the call
+            status = os.stat(self.path)  # noqa: PTH116
             seen = (status.st_ino, status.st_ctime_ns)
         except OSError:
             seen = (0, 0)

@@ -111,16 +111,16 @@ _renameat2 = getattr(_libc, "renameat2", None)
 def is_being_written(fd: int) -> bool | None:
     """Whether any process has the file open for writing; None if unknown (a file of another user).
 
-    A read lease is granted only on a file that no one can write (F_SETLEASE in fcntl(2)). It is returned at once. Its
-    signal is SIGURG, because the default, SIGIO, would kill the process if the file were opened meanwhile.
+    A read lease is granted only on a file that no one can write (F_SETLEASE in fcntl(2)). It is returned at once; one
+    that cannot be was revoked by the kernel, because somebody has waited long to write. Its signal is SIGURG, because
+    the default, SIGIO, would kill the process if the file were opened meanwhile.
     """
     try:
         fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     except OSError as error:
         return True if error.errno == errno.EAGAIN else None
-    with suppress(OSError):  # the kernel has revoked it already: this process was stopped for a while
-        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     return False
 
 

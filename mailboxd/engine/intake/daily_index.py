@@ -12,14 +12,13 @@ from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from urllib.parse import quote
 
 from mailboxd.core.sanitize import for_table
 from mailboxd.errors import MessageError
 from mailboxd.formats.mailbox.files import lstat, open_regular, read_up_to, replace, world_errors
 from mailboxd.formats.mailbox.layout import Workspace
-from mailboxd.formats.mailbox.maildir import INDEX, is_day, read_message, require_day
+from mailboxd.formats.mailbox.maildir import INDEX, day_in, read_message, require_day
 from mailboxd.formats.protocol.messages import parse_message
 from mailboxd.host.clock import Clock
 from mailboxd.ledger.messages import Listed
@@ -94,9 +93,8 @@ class DailyIndex:
         listed, covered = self.store.messages.listed_after(after, _AT_ONCE)
         by_day: defaultdict[str, list[Listed]] = defaultdict(list)
         for one in listed:
-            folder = PurePosixPath(one.path).parent
-            if is_day(folder):
-                by_day[folder.name].append(one)
+            if day := day_in(one.path.rpartition("/")[0]):
+                by_day[day].append(one)
         for day, ones in by_day.items():
             self._append(day, ones)
         self._covered = newest if covered is None else covered

@@ -448,13 +448,14 @@ def walk(ws: Workspace, below: PurePosixPath, depth: int = 4) -> Iterator[PurePo
             continue  # the journal, and those of earlier logs
         if is_directory and depth:
             yield from walk(ws, below / name, depth - 1)
-        elif not is_temporary(name) and not (name == INDEX and is_day(below)):
+        elif not is_temporary(name) and not (name == INDEX and day_in(str(below))):
             yield below / name
 
 
-def is_day(folder: PurePosixPath) -> bool:
-    """Whether a directory below mailbox/ is that of a day: archive/DATE, rejected/DATE or outbox/DATE."""
-    return len(folder.parts) == 2 and _DAY.fullmatch(folder.name) is not None
+def day_in(folder: str) -> str:
+    """The day of a directory below mailbox/, archive/DATE, rejected/DATE or outbox/DATE; empty if it is of none."""
+    day = folder.partition("/")[2]
+    return day if _DAY.fullmatch(day) else ""
 
 
 # Files in outbox/, whose bytes are in the database too: written at once, synced later, restored after a power cut

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from mailboxd.core.times import moment, to_epoch
@@ -136,15 +136,17 @@ class _Latest(Generic[T]):
     parse: Callable[[bytes], T | None]
     _stamp: Stamp | None = None
     _found: T | None = None
-    _path: Path = field(init=False)
+    _path: str = field(init=False)
+    """Text: this is asked for each turn, and pathlib costs more than the call."""
 
     def __post_init__(self) -> None:
-        self._path = self.state.folder / self.name
+        self._path = f"{self.state.folder}/{self.name}"
 
     def __call__(self) -> T | None:
-        stamp = None
-        with suppress(OSError):
-            stamp = Stamp.of(self._path.lstat())
+        try:
+            stamp = Stamp.of(os.lstat(self._path))
+        except OSError:
+            stamp = None
         if stamp != self._stamp:
             self._stamp, self._found = stamp, None
             with suppress(MailboxdError):

@@ -82,7 +82,9 @@ def reference(found: object) -> str | None:
 
 def model_in(value: object) -> str | None:
     """The model under `provider` and `model`, as provider/model; None if there is none, or it can be no name."""
-    provider, model = text_at(value, "provider"), text_at(value, "model")
+    if not isinstance(value, dict):
+        return None
+    provider, model = text(value.get("provider")), text(value.get("model"))
     name = f"{provider}/{model}" if provider else model
     return name if model and MODEL.fullmatch(name) else None
 
