@@ -379,6 +379,8 @@ class Daemon:
             self._broken = self.engine.broken
             self._surroundings.agents.mark()
         self.calls.discard_recorded()
+        if (journal := self.engine.store.journal) is not None:
+            journal.sync()  # while calls run, so that the next transaction need not wait for it
 
     # what follows a commit
 
