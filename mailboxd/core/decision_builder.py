@@ -14,7 +14,7 @@ from typing import Any
 from mailboxd.core import lifecycle
 from mailboxd.core.effects import Effect, Notify
 from mailboxd.core.events import Event, Kind, Role
-from mailboxd.core.json_codec import to_json
+from mailboxd.core.json_codec import fields_to_json
 from mailboxd.core.lifecycle import Trigger
 from mailboxd.core.model import Attempt, Task, changed
 from mailboxd.core.outcomes import Aborted, Failed, Failure, Results, Succeeded, Unknown
@@ -101,8 +101,8 @@ class DecisionBuilder:
         task = self.view.task
         step, changes, moved = lifecycle.move(task, trigger, self.ctx.now, reason, **changes)
         self.see(task=moved, reviews=(), asked_reviewers=(), check_runs=(), ordered_checks=())
-        values = to_json(changes)
-        before = None if lifecycle.gate_on(task) is not None else self._last(_FOLLOWED_BY_PHASES)
+        values = fields_to_json(changes)
+        before = self._last(_FOLLOWED_BY_PHASES) if lifecycle.gate_on(task) is None else None
         if before is None:
             self.record(Kind.TASK_TRANSITIONED, passed=[step], changes=values)
             return
@@ -122,7 +122,7 @@ class DecisionBuilder:
         changes = {name: value for name, value in changes.items() if getattr(attempt, name) != value}
         if not changes and not note:
             return
-        values = to_json(changes)
+        values = fields_to_json(changes)
         before = self._last(_FOLLOWED_BY_CHECKPOINTS)
         if before is None:
             self.record(Kind.ATTEMPT_CHECKPOINT, attempt=attempt.id, note=note, attempt_changes=values)
@@ -141,7 +141,7 @@ class DecisionBuilder:
             "finished_at": self.ctx.now,
             **({"error_summary": error} if error else {}),
         }
-        data = {"attempt": attempt.id, "ordinal": attempt.ordinal, "attempt_changes": to_json(changes)}
+        data = {"attempt": attempt.id, "ordinal": attempt.ordinal, "attempt_changes": fields_to_json(changes)}
         before = self._last(_FOLLOWED_BY_THE_END)
         if before is None:
             self.record(Kind.ATTEMPT_ENDED, **data)
@@ -159,7 +159,9 @@ class DecisionBuilder:
             "finished_at": None,
             "error_summary": "",
         }
-        self.record(Kind.ATTEMPT_CHECKPOINT, attempt=self.attempt.id, note=note, attempt_changes=to_json(changes))
+        self.record(
+            Kind.ATTEMPT_CHECKPOINT, attempt=self.attempt.id, note=note, attempt_changes=fields_to_json(changes)
+        )
         self.see(attempt=changed(self.attempt, **changes))
 
     def artifact(self, kind: str, body: str, summary: str, produced_by: str, *, uri: str = "", sha256: str = "") -> str:

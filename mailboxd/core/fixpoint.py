@@ -32,16 +32,18 @@ def reach_fixpoint(view: TaskView, ctx: Context) -> Decision:
 def run_to_fixpoint(builder: DecisionBuilder) -> None:
     while (follows := lifecycle.next_trigger(_completed(builder))) is not None:
         _apply(builder, *follows)
-    if reviews.follow_configuration(builder):
+    view = builder.view
+    if view.task.policy.gates and reviews.follow_configuration(builder):
         run_to_fixpoint(builder)
         return
     _order_work(builder)
-    if builder.view.approvals or builder.view.task.planned_actions:
+    if view.approvals or view.task.planned_actions:
         approved_actions.order_next(builder)
         if lifecycle.next_trigger(builder.view) is not None:  # an action done by hand may complete the task
             run_to_fixpoint(builder)
             return
-    following.hold(builder)
+    if view.followed or view.task.held:
+        following.hold(builder)
     _hold_over_budget(builder)
 
 
@@ -87,7 +89,7 @@ def _apply(builder: DecisionBuilder, trigger: Trigger, reason: str) -> None:
             builder.move(trigger, reason, error=reason)
             announce_end(builder)
         case _:
-            if reviews.silent(builder.view):
+            if builder.view.asked_reviewers and reviews.silent(builder.view):
                 stop_turns(builder)  # their verdicts are no longer needed
             builder.move(trigger, reason)
             announce_end(builder)

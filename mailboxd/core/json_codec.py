@@ -39,7 +39,7 @@ _WRITERS = _Writers()
 
 def _writer(kind: type) -> _Writer:
     if kind is dict:
-        return _write_dict
+        return fields_to_json
     if kind is tuple:
         return _write_tuple
     if kind is frozenset:
@@ -49,7 +49,8 @@ def _writer(kind: type) -> _Writer:
     return partial(_write_record, _defaults(kind)) if is_dataclass(kind) else None
 
 
-def _write_dict(value: Mapping[Any, Any]) -> dict[Any, Any]:
+def fields_to_json(value: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON form of fields by their names."""
     return {name: item if (write := _WRITERS[type(item)]) is None else write(item) for name, item in value.items()}
 
 

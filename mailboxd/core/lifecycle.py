@@ -26,7 +26,7 @@ from mailboxd.core.approvals import Action, ApprovalStatus, Performed
 from mailboxd.core.budget import is_paused
 from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.inputs import Remedy
-from mailboxd.core.json_codec import to_json
+from mailboxd.core.json_codec import fields_to_json
 from mailboxd.core.model import Condition, Policy, Task, changed
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.specs import lint
@@ -182,7 +182,7 @@ def amend(
     task: Task, now: str, note: str = "", *, by: str = "mailboxd", role: Role = Role.ORCHESTRATOR, **changes: Any
 ) -> tuple[Event, Task]:
     """The event that changes fields of the task within its phase, and the changed task."""
-    data = {"note": note, "at": now, "changes": to_json(changes)}
+    data = {"note": note, "at": now, "changes": fields_to_json(changes)}
     return Event(Kind.TASK_AMENDED, task.id, data, role, by), changed(task, updated_at=now, **changes)
 
 

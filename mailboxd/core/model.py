@@ -402,7 +402,7 @@ R = TypeVar("R")
 
 
 def changed(record: R, **changes: Any) -> R:
-    """A copy of a record (`Task`, `Attempt`, `TaskView`) with these fields changed.
+    """A copy of a record without slots (`Task`, `Attempt`, `TaskView`, `SpecDrafting`) with these fields changed.
 
     As `dataclasses.replace`, which calls __init__ with every field and takes ten times as long: each step of a task
     makes several copies.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
 from itertools import groupby
 
@@ -98,6 +99,7 @@ def size(plan: Plan) -> int:
     )
 
 
+@lru_cache(maxsize=256)  # the children of a plan come from the same agents
 def step(agent: str, goal: str) -> str:
     """A step of a delegation path: an agent and a digest of its goal, ignoring case and white space."""
     said = " ".join(goal.casefold().split())
@@ -395,10 +397,10 @@ def adopt(builder: DecisionBuilder, plan: Plan, family: Family, *, by_person: bo
         builder.amend("now coordinates subtasks", mode=Mode.COORDINATING)
     if plan.synthesis is not None:
         builder.amend("synthesis as the plan says", policy=replace(task.policy, synthesis=plan.synthesis))
-    planned = size(plan)
     if by_person:
         builder.record(Kind.PLAN_ADOPTED, children=keys)
     else:
+        planned = size(plan)
         builder.record(Kind.PLAN_ADOPTED, children=keys, planned=planned)
         if not task.held and (why := planned_too_much(ctx.limits, ctx.planned_lately() + planned)):
             builder.amend(why, held=why)

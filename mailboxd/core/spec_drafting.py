@@ -18,7 +18,7 @@ from mailboxd.core.effects import LookUp, RunTurn, Send, StopTurns
 from mailboxd.core.events import Kind
 from mailboxd.core.inputs import Clarification, TurnEnded
 from mailboxd.core.lifecycle import BEFORE_EXECUTION, Trigger, applies
-from mailboxd.core.model import Spec, SpecDrafting, Task, backoff
+from mailboxd.core.model import Spec, SpecDrafting, Task, backoff, changed
 from mailboxd.core.outcomes import Correction, Drafted, Failed, Outcome, Permanence, Succeeded, Unknown
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.session_keys import draft_key
@@ -31,9 +31,9 @@ def after(task: Task, trigger: Trigger) -> SpecDrafting:
     """The counters after this trigger: a complete spec gets a new review, one that was sent back a new draft."""
     mending = task.mending
     if trigger is Trigger.SPEC_COMPLETE:
-        return replace(mending, waiting_for=Waiting.NOTHING, rounds=mending.rounds + 1)
+        return changed(mending, waiting_for=Waiting.NOTHING, rounds=mending.rounds + 1)
     if task.phase in (Phase.SPEC_REVIEW, Phase.CANCELLED, Phase.FAILED):
-        return replace(mending, waiting_for=Waiting.NOTHING, drafted=False, failures=0, stalls=0)
+        return changed(mending, waiting_for=Waiting.NOTHING, drafted=False, failures=0, stalls=0)
     return mending
 
 

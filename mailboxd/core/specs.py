@@ -65,13 +65,18 @@ def lint(spec: Spec, weak: WeakSpec, refused: tuple[str, ...] = ()) -> tuple[Spe
     found = []
     if not spec.goal.strip():
         found.append(SpecProblem(GOAL, "it does not say what is to be achieved"))
-    said = [text for text in (*spec.acceptance_criteria, spec.expected_output) if text.strip()]
+    said = _criteria(spec)
     if not said and not spec.checks:
         found.append(SpecProblem(CRITERIA, "it has no acceptance criterion and no expected output"))
     elif weak is not WeakSpec.DERIVE and not spec.checks and all(is_vague(text, spec.goal) for text in said):
         quoted = "; ".join(dict.fromkeys(f'"{" ".join(text.split())[:80]}"' for text in said[:3]))
         found.append(SpecProblem(CRITERIA, f"nothing in its criteria can be checked: {quoted}"))
     return (*found, *(SpecProblem(CHECKS, why) for why in refused))
+
+
+def _criteria(spec: Spec) -> list[str]:
+    """The texts by which one can tell that the work is done."""
+    return [text for text in (*spec.acceptance_criteria, spec.expected_output) if text.strip()]
 
 
 def problems_text(found: tuple[SpecProblem, ...]) -> str:
@@ -121,7 +126,7 @@ def derive(spec: Spec, weak: WeakSpec = WeakSpec.DERIVE) -> tuple[Spec, tuple[st
     if not spec.goal.strip() and first_line(spec.instructions):
         spec = replace(spec, goal=first_line(spec.instructions))
         derived.append(GOAL)
-    if spec.goal.strip() and weak is WeakSpec.DERIVE and any(one.field == CRITERIA for one in lint(spec, weak)):
+    if spec.goal.strip() and weak is WeakSpec.DERIVE and not (_criteria(spec) or spec.checks):
         spec = replace(spec, acceptance_criteria=(DERIVED_CRITERION,))
         derived.append(CRITERIA)
     return spec, tuple(derived)

@@ -58,7 +58,9 @@ def _sentence(event: Event, name: str) -> str:
 
 def _words_with_order(event: Event, said: str) -> str:
     """What a person wrote with the order that the event follows from, unless the sentence has it."""
-    given = event.data.get("given") or {}
+    given = event.data.get("given")
+    if not given:
+        return ""
     words = first_line(given.get("note", ""))
     return f"; said with the order {given['name']}: {words}" if words and words not in said else ""
 
