@@ -6,12 +6,14 @@ import ast
 import re
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import click
 
 from mailboxd.cli.program import program
 from mailboxd.formats.config.file import default_text
+from tests.source import documentation, nodes
 
 ROOT = Path(__file__).resolve().parents[1]
 LEFT_OUT = re.compile(r"docs/decisions/|docs/performance|docs/images/|mailboxd/surfaces/web/static/")
@@ -25,11 +27,10 @@ ANY = "X"
 
 def texts(path: Path) -> Iterator[str]:
     """The texts of a file; of Python its strings, docstrings too."""
-    source = path.read_text(encoding="utf-8")
     if path.suffix != ".py":
-        yield source
+        yield path.read_text(encoding="utf-8")
         return
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(path):
         if isinstance(node, ast.JoinedStr):
             yield "".join(str(part.value) if isinstance(part, ast.Constant) else ANY for part in node.values)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -45,14 +46,17 @@ def commands(path: Path) -> Iterator[str]:
             yield from (found for found in BEGINS.findall(lines) if not PROSE.match(found))
 
 
-FILES = [
-    path
-    for name in subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    if not LEFT_OUT.match(name)
-    and (path := ROOT / name).suffix in (".py", ".md", ".toml", ".yaml", ".yml", ".html", ".j2", ".service", ".sh")
-    and (name.startswith(("mailboxd/", "docs/", "templates/", "systemd/", "workspace-example/")) or path.parent == ROOT)
-    and any(commands(path))
-]  # fmt: skip
+@cache
+def files() -> list[Path]:
+    """Those that name a command."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    return [ROOT / name for name in listed if _may_name_one(name) and any(commands(ROOT / name))]
+
+
+def _may_name_one(name: str) -> bool:
+    suffix, folders = Path(name).suffix, ("mailboxd/", "docs/", "templates/", "systemd/", "workspace-example/")
+    known = (".py", ".md", ".toml", ".yaml", ".yml", ".html", ".j2", ".service", ".sh")
+    return suffix in known and (name.startswith(folders) or "/" not in name) and not LEFT_OUT.match(name)
 
 
 def problem_of(said: str) -> str:
@@ -82,7 +86,7 @@ def problem_of(said: str) -> str:
 
 
 def test_every_command_that_a_text_names_is_one() -> None:
-    named = ((path, said) for path in FILES for said in commands(path))
+    named = ((path, said) for path in files() for said in commands(path))
     assert [f"{path}: mailboxd {said}: {why}" for path, said in named if (why := problem_of(said))] == []
 
 
@@ -90,20 +94,19 @@ def test_what_is_no_command_is_found_out() -> None:
     assert problem_of("history X") == "history is no command of mailboxd"
     assert problem_of("retry X --agent y") == "retry has no --agent"
     assert problem_of("-w X connect keys trust X FILE") == ""
-    assert len(FILES) > 60
+    assert len(files()) > 60
 
 
 def said_by(path: Path) -> Iterator[str]:
     """The strings of a module that are not its documentation."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    documenting = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
+    documenting = documentation(path)
+    for node in nodes(path):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documenting:
             yield node.value
 
 
 def test_no_text_refers_to_a_page_that_a_wheel_does_not_have() -> None:
-    modules = [path for path in FILES if path.suffix == ".py" and not path.is_relative_to(ROOT / "docs")]
+    modules = [path for path in files() if path.suffix == ".py" and not path.is_relative_to(ROOT / "docs")]
     assert [(path, text) for path in modules for text in said_by(path) if "docs/" in text] == []
 
 

@@ -21,8 +21,8 @@ from mailboxd.core.explain.why import explain, told_to_sender
 from mailboxd.core.stopping import stopped
 from mailboxd.core.vocabulary import STATES, Phase, State, WaitsFor, state_of, state_words
 from mailboxd.ledger.attention import Need, of_circuits
+from tests.source import SOURCE, documentation, modules, nodes
 
-PACKAGE = Path(__file__).parent.parent / "mailboxd"
 INTERNAL = re.compile(
     r"circuit|breaker|\bon hold\b|\bthen held\b|\bhalf[ _-]open\b|\bblocked\b|\bunblock", re.IGNORECASE
 )
@@ -103,14 +103,13 @@ def test_many_that_stopped_for_one_reason_say_the_reason() -> None:
 
 def literals(file: Path) -> Iterator[tuple[int, str]]:
     """Texts with words in them, apart from the docstrings of what is no command: those are for developers."""
-    tree = ast.parse(file.read_text())
     told = {
         id(node.body[0].value)
-        for node in ast.walk(tree)
+        for node in nodes(file)
         if isinstance(node, ast.FunctionDef) and node.name.endswith("_command") and isinstance(node.body[0], ast.Expr)
     }
-    expressions = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)} - told
-    for node in ast.walk(tree):
+    expressions = documentation(file) - told
+    for node in nodes(file):
         text = node.value if isinstance(node, ast.Constant) and id(node) not in expressions else None
         if isinstance(text, str) and isinstance(node, ast.Constant) and " " in text.strip():
             yield node.lineno, text
@@ -123,9 +122,9 @@ ENUMERATED = re.compile(r"'blocked, or rework used up'|'the answer came whose ab
 
 def test_no_text_of_the_program_uses_one() -> None:
     found = [
-        f"{file.relative_to(PACKAGE)}:{line}: {text}"
-        for file in sorted(PACKAGE.rglob("*.py"))
-        if not NO_PEOPLE.match(str(file.relative_to(PACKAGE)))
+        f"{file.relative_to(SOURCE)}:{line}: {text}"
+        for file in modules()
+        if not NO_PEOPLE.match(str(file.relative_to(SOURCE)))
         for line, text in literals(file)
         if INTERNAL.search(text) and not SQL.search(text) and not ENUMERATED.fullmatch(repr(text))
     ]
@@ -133,7 +132,7 @@ def test_no_text_of_the_program_uses_one() -> None:
 
 
 def test_no_page_uses_one() -> None:
-    templates = sorted((PACKAGE / "surfaces" / "web" / "templates").glob("*.html"))
+    templates = sorted((SOURCE / "surfaces" / "web" / "templates").glob("*.html"))
     assert templates
     words = {file.name: re.sub(r"{#.*?#}|{%.*?%}|<[^>]*>", "", file.read_text(), flags=re.DOTALL) for file in templates}
     shown = {

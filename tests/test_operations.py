@@ -11,9 +11,9 @@ import pytest
 from mailboxd import errors
 from mailboxd.formats.health import Component, Halt
 from mailboxd.ledger.attention import Need
+from tests.source import SOURCE, modules, nodes
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCE = ROOT / "mailboxd"
 PAGE = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
 ALARMS = PAGE.partition("\n## Alarms\n")[2].partition("\n## Exit codes\n")[0]
 
@@ -41,10 +41,9 @@ def sections() -> dict[str, str]:
 
 
 @cache
-def calls(*paths: str) -> tuple[ast.Call, ...]:
-    files = sorted({file for path in paths for file in SOURCE.rglob(path)})
-    trees = [ast.parse(file.read_text(encoding="utf-8")) for file in files]
-    return tuple(node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call))
+def calls(path: str) -> tuple[ast.Call, ...]:
+    files = sorted(SOURCE.rglob(path))
+    return tuple(node for file in files for node in nodes(file) if isinstance(node, ast.Call))
 
 
 def literal(node: ast.expr) -> str:
@@ -61,8 +60,8 @@ def findings() -> set[str]:
 def causes() -> set[str]:
     """The kinds of `why`: the second argument of each Cause, and what `_no_room` returns in its place."""
     kinds = {literal(call.args[1]) for call in calls("core/explain/why.py") if _name(call) == "Cause"}
-    tree = ast.parse((SOURCE / "core" / "explain" / "why.py").read_text(encoding="utf-8"))
-    (chooses,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "_no_room")
+    why = nodes(SOURCE / "core" / "explain" / "why.py")
+    (chooses,) = (node for node in why if isinstance(node, ast.FunctionDef) and node.name == "_no_room")
     returned = [node.value for node in ast.walk(chooses) if isinstance(node, ast.Return)]
     return (kinds | {literal(pair.elts[0]) for pair in returned if isinstance(pair, ast.Tuple)}) - {""}
 
@@ -90,14 +89,13 @@ def troubles() -> set[str]:
 @cache
 def used_rules() -> set[str]:
     """Every rule that the source can raise: a literal that is passed as a parameter (or field) called `rule`."""
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in sorted(SOURCE.rglob("*.py"))]
-    places = {name: place for tree in trees for name, place in _takers(tree)}
-    return {rule for tree in trees for rule in _given(tree, places)}
+    places = {name: place for path in modules() for name, place in _takers(path)}
+    return {rule for call in calls("*.py") for rule in _given(call, places)}
 
 
-def _takers(tree: ast.AST) -> Iterator[tuple[str, int]]:
+def _takers(path: Path) -> Iterator[tuple[str, int]]:
     """Functions and dataclasses with a parameter `rule`, and its position."""
-    for node in ast.walk(tree):
+    for node in nodes(path):
         if isinstance(node, ast.FunctionDef):
             names = [argument.arg for argument in node.args.args if argument.arg not in {"self", "cls"}]
         elif isinstance(node, ast.ClassDef):
@@ -109,18 +107,17 @@ def _takers(tree: ast.AST) -> Iterator[tuple[str, int]]:
             yield node.name, names.index("rule")
 
 
-def _given(tree: ast.AST, places: dict[str, int]) -> Iterator[str]:
-    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
-        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-        if name not in places:
-            continue
-        values = [keyword.value for keyword in call.keywords if keyword.arg == "rule"]
-        for value in values or call.args[places[name] : places[name] + 1]:
-            # also both sides of `"a" if ... else "b"`, but not what is compared in between
-            branches = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
-            for branch in branches:
-                if isinstance(branch, ast.Constant) and re.fullmatch("[a-z][a-z0-9-]*", str(branch.value)):
-                    yield str(branch.value)
+def _given(call: ast.Call, places: dict[str, int]) -> Iterator[str]:
+    place = places.get(_name(call))
+    if place is None:
+        return
+    values = [keyword.value for keyword in call.keywords if keyword.arg == "rule"]
+    for value in values or call.args[place : place + 1]:
+        # also both sides of `"a" if ... else "b"`, but not what is compared in between
+        branches = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
+        for branch in branches:
+            if isinstance(branch, ast.Constant) and re.fullmatch("[a-z][a-z0-9-]*", str(branch.value)):
+                yield str(branch.value)
 
 
 def _kinds(kind: type[errors.MailboxdError]) -> Iterator[type[errors.MailboxdError]]:
@@ -134,7 +131,6 @@ def _name(call: ast.Call) -> str:
     return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
-@pytest.mark.slow
 def test_known_names_are_found_in_the_code() -> None:
     assert {"clock", "archive", "impossible-action", "filing-mail", "older-database"} == alarms()
     assert {"gateway", "inodes", "lane", "canary-filed"} <= findings()
@@ -164,7 +160,6 @@ def test_a_section_says_what_it_affects_and_what_to_do() -> None:
     assert min(len(text.split()) for text in sections().values()) > 15
 
 
-@pytest.mark.slow
 def test_the_rules_that_are_explained_are_those_that_can_be_broken() -> None:
     explained = re.findall(r"^- `([a-z0-9-]+)`: ", RULES, re.MULTILINE)
     assert explained == sorted(used_rules())

@@ -9,16 +9,17 @@ import ast
 import re
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import click
 
 from mailboxd.cli.program import program
+from tests.source import SOURCE, documentation, modules, nodes
 from tests.test_reliability import known
 
 TESTS = Path(__file__).parent
-SOURCE = TESTS.parent / "mailboxd"
 LISTED: dict[str, Any] = tomllib.loads((TESTS / "printed.toml").read_text(encoding="utf-8"))
 BEGINS = r"(?:^|`|-> |; |&& |\bor |\bthen |\bfirst |\brun )"
 OWN = re.compile(rf"{BEGINS}(?:mailboxd|X)(?: -w \S+)? ([a-z][^`\n]*)")
@@ -32,14 +33,18 @@ WITH_SUBCOMMANDS = {"openclaw", "launchctl", "systemctl", "loginctl"}
 PROSE = re.compile(r"openclaw (?:is|does|runs|version)\b|.*(?: failed| is not)\b")
 
 
-def texts(path: Path) -> Iterator[str]:
-    """The strings of a module, with X for what is filled in, apart from documentation and examples of the help."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    left_out = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for function in ast.walk(tree):
+@cache
+def texts() -> list[tuple[Path, str]]:
+    """The strings of each module, with X for what is filled in, apart from documentation and examples of the help."""
+    return [(path, text) for path in modules() for text in _texts(path)]
+
+
+def _texts(path: Path) -> Iterator[str]:
+    left_out = documentation(path)
+    for function in nodes(path):
         if isinstance(function, ast.FunctionDef):
             left_out |= {id(node) for decorator in function.decorator_list for node in ast.walk(decorator)}
-    for node in ast.walk(tree):
+    for node in nodes(path):
         if id(node) in left_out:
             continue
         if isinstance(node, ast.JoinedStr):
@@ -93,13 +98,14 @@ def commands(text: str) -> Iterator[str]:
             yield command
 
 
-PRINTED = {command for path in SOURCE.rglob("*.py") for text in texts(path) for command in commands(text)}
+def printed() -> set[str]:
+    return {command for _, text in texts() for command in commands(text)}
 
 
 def test_every_command_that_is_printed_is_run_by_a_test_or_says_why_it_cannot_be() -> None:
     listed = {command for one in LISTED["pasted"] for command in one["commands"]}
-    assert sorted(PRINTED - listed - set(LISTED["otherwise"])) == [], "list it in tests/printed.toml with its test"
-    assert sorted((listed | set(LISTED["otherwise"])) - PRINTED) == [], "is not printed any more"
+    assert sorted(printed() - listed - set(LISTED["otherwise"])) == [], "list it in tests/printed.toml with its test"
+    assert sorted((listed | set(LISTED["otherwise"])) - printed()) == [], "is not printed any more"
     assert sorted(listed & set(LISTED["otherwise"])) == []
 
 
@@ -124,11 +130,6 @@ NAMED = re.compile(rf"{BEGINS}mailboxd(?: -w \S+)? ([a-z][a-z-]*)")
 
 def test_no_command_is_printed_that_does_not_exist() -> None:
     known = set(program.list_commands(click.Context(program))) | {"effect"}
-    named = [
-        (str(path.relative_to(SOURCE)), word)
-        for path in SOURCE.rglob("*.py")
-        for text in texts(path)
-        for word in NAMED.findall(text)
-    ]
+    named = [(str(path.relative_to(SOURCE)), word) for path, text in texts() for word in NAMED.findall(text)]
     assert [one for one in named if one[1] not in known and NO_COMMAND.match(one[1]) is None] == []
     assert NAMED.findall("-> mailboxd -w X explain X") == ["explain"]

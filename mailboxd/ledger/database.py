@@ -12,6 +12,7 @@ import sqlite3
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 from mailboxd.errors import BusyError, DamagedError, NoRoomError, StoreError, WorldError
@@ -241,9 +242,10 @@ def migrate(db: sqlite3.Connection, now: str) -> None:
             db.execute(f"PRAGMA user_version = {number}")
 
 
+@cache
 def migrations() -> list[tuple[str, str]]:
     """Name and text of each migration in order; the n-th leads to user_version n."""
-    from importlib.resources import files  # only needed to migrate
+    from importlib.resources import files
 
     folder = files("mailboxd.ledger") / "migrations"
     return sorted((entry.name, entry.read_text()) for entry in folder.iterdir() if entry.name.endswith(".sql"))

@@ -17,7 +17,7 @@ from tests.e2e.support import BIN, Agent
 from tests.live.conftest import Found, FoundApart
 from tests.live.gateway import Gateway, run_of
 from tests.live.install import OLDER, OPENCLAW
-from tests.test_printed_commands import PRINTED
+from tests.test_printed_commands import printed
 
 LOOKS = re.compile(
     r"openclaw (--version|config (get|validate)|devices list|gateway (probe|status)|logs|plugins|agents l)"
@@ -188,7 +188,7 @@ def test_every_command_of_openclaw_that_is_printed_to_look_at_it_is_one(found_ap
     """With a gateway that has the plugin and is well; none of them changes anything."""
     gateway = found_apart(run_of(["alpha"]), daemons=[], plugin=True, release=release).gateway
     assert gateway.openclaw("config", "set", "tools.fs.workspaceOnly", "true", "--strict-json").returncode == 0
-    looks = [command.split()[1:] for command in sorted(PRINTED) if LOOKS.match(command)]
+    looks = [command.split()[1:] for command in sorted(printed()) if LOOKS.match(command)]
     assert len(looks) > 7
     for words in looks:
         done = gateway.openclaw(*words, seconds=PATIENCE)
