@@ -42,6 +42,8 @@ _IMAGE_OR_LINK = re.compile(r"!?\[([^\]\[]{0,300})\]\([^()\s]{0,500}(?:[ \t]+\"[
 _MARKS = re.compile(r"(?<!\w)(?:\*{1,3}|_{1,3}|~~)(?=\S)|(?<=\S)(?:\*{1,3}|_{1,3}|~~)(?!\w)|`+")
 _COLOURS = re.compile(r"\x1b\[[0-9;?]{0,20}[@-~]")
 _COMMENT = re.compile(r"<!--.*?-->")
+_SENTENCE = re.compile(r"[^\W_](?:[^\W_]|[ ,'’-])*[.!?]?")
+"""A text that is one sentence without marks."""
 _SENTENCE_END = re.compile(r"[.!?…][\"'”’)\]]*(?=\s)|[。！？．]")
 _ENDED = (".", "!", "?", "…", ":", "。", "！", "？", "：", ";", "；")
 _POLITE = re.compile(
@@ -73,6 +75,8 @@ def summary_line(text: str, limit: int = LONGEST) -> str:
 
     Runs in linear time over any text, and looks at its first lines only.
     """
+    if len(text) <= limit and _SENTENCE.fullmatch(text) and not _POLITE.match(text):  # nothing to pass over or remove
+        return " ".join(text.split())
     lines = [_COLOURS.sub("", line[:_READ_CHARS]) for line in islice(text.splitlines(), _READ_LINES)]
     others: dict[str, str] = {}
     awaited = False

@@ -105,3 +105,8 @@ def test_no_text_takes_long(piece: str) -> None:
     summary_line(piece * 50_000)
     summary_line(f"{piece}\n" * 50_000)
     assert time.process_time() - started < 1.0
+
+
+@given(st.from_regex(r"(ok|sure|Hi|summary|done|at 5)?[, ]?[A-Za-z0-9é字 ,'’-]{0,40}[.!?]?", fullmatch=True))
+def test_one_sentence_is_read_as_any_text_is(text: str) -> None:
+    assert summary_line(text) == summary_line(f"{text}\n") == summary_line(f"\n{text}")
