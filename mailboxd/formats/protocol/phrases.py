@@ -39,31 +39,33 @@ class Phrases:
     """What takes an approval or a vote back, behind it."""
 
 
+def _unless(others: str, phrase: str) -> str:
+    """The phrase, unless one of the others stands in its sentence, which is asked last: it takes the longest."""
+    return f"(?={phrase})(?!.*(?:{others}))"
+
+
 GERMAN = Phrases(
     sorry=r"(?:es )?tut mir (?:sehr )?leid|entschuldig|verzeih|ich bedaure|bedaure",
-    unable=(
-        r"(?!.*\b(?:glauben|fassen|leiden|erwarten|schlafen|vergessen|beschweren)\b)(?!.*\bkeine? [^.]{0,40}\b"
-        r"(?:finden|feststellen|erkennen|entdecken|sehen)\b)(?:(?:(?:es )?tut mir (?:sehr )?leid|leider|entschuldigung"
-        r"|aber|daher|deshalb|also|und)[, ]+)*(?:"
-        r"(?:ich|wir) (?:kann|könnte|konnte|können|konnten|darf|durfte|dürfen|werde|möchte|will)\b[^.]{0,80}\b"
-        r"(?:nicht|kein\w*)\b"
-        r"|(?:ich|wir) (?:habe|hatte|haben)\b[^.]{0,60}\b(?:kein\w* (?:\w+ )?(?:zugriff|zugang|berechtigung|möglichkeit"
-        r"|rechte|informationen|werkzeug\w*|datei\w*|daten)|nicht (?:\w+ )?(?:öffnen|lesen|finden|gefunden|geschafft"
-        r"|machen|fertig\w*|erhalten|bekommen))\b"
-        r"|(?:ich|wir) (?:bin|sind|war) (?:leider |dazu |dafür |hier )*nicht (?:in der lage|befugt|berechtigt|imstande"
-        r"|dafür|autorisiert)|(?:ich|wir) (?:lehne|verweigere|weigere|muss (?:\w+ ){0,3}ablehnen)\b"
-        r"|(?:das|dies\w*|die|den|der|dabei|damit|dafür|dazu|daran|darauf|hierbei|hier|so etwas|leider)(?: [\wäöüß-]+)"
-        r"{0,3} (?:kann|konnte|darf|werde|könnte|können|konnten|dürfen|möchte|will|konnt) (?:ich|wir)\b[^.]{0,80}\b"
-        r"(?:nicht|kein\w*)\b"
-        r"|(?:das|dies\w*|es)(?: [\wäöüß-]+)? (?:geht|ging|klappt|klappte|funktioniert|funktionierte|"
-        r"gelang)\b[^.]{0,30}"
-        r"\bnicht|(?:das|dies|es) hat (?:\w+ ){0,2}nicht (?:geklappt|funktioniert)"
-        r"|(?:das|dies\w*|es|die (?:aufgabe|anfrage))(?: [\wäöüß-]+)? (?:ist|war|wäre) (?:\w+ ){0,2}(?:nicht "
-        r"(?:möglich|"
-        r"machbar|erlaubt|gestattet)|unmöglich)|(?:das|dies\w*) (?:verstößt|widerspricht) [^.]{0,20}mein"
-        r"|(?:mir|uns|dafür|dazu|hierfür) (?:fehlt|fehlen)\b|(?:mir|uns) (?:liegt|liegen|wurde|ist|war)\b[^.]{0,60}\b"
-        r"(?:nicht|kein\w*)\b|als (?:ki|sprachmodell|assistent)\b)|leider\b.*\b(?:nicht|kein\w*)\b"
-    ),
+    unable=_unless(
+        r"\b(?:glauben|fassen|leiden|erwarten|schlafen|vergessen|beschweren)\b|\bkeine? [^.]{0,40}\b(?:finden|"
+        r"feststellen|erkennen|entdecken|sehen)\b",
+        r"(?:(?:(?:es )?tut mir (?:sehr )?leid|leider|entschuldigung|aber|daher|deshalb|also|und)[, ]+)*(?:(?:ich|"
+        r"wir) (?:kann|könnte|konnte|können|konnten|darf|durfte|dürfen|werde|möchte|will)\b[^.]{0,80}\b(?:nicht|"
+        r"kein\w*)\b|(?:ich|wir) (?:habe|hatte|haben)\b[^.]{0,60}\b(?:kein\w* (?:\w+ )?(?:zugriff|zugang|"
+        r"berechtigung|möglichkeit|rechte|informationen|werkzeug\w*|datei\w*|daten)|nicht (?:\w+ )?(?:öffnen|lesen|"
+        r"finden|gefunden|geschafft|machen|fertig\w*|erhalten|bekommen))\b|(?:ich|wir) (?:bin|sind|war) (?:leider |"
+        r"dazu |dafür |hier )*nicht (?:in der lage|befugt|berechtigt|imstande|dafür|autorisiert)|(?:ich|wir) "
+        r"(?:lehne|verweigere|weigere|muss (?:\w+ ){0,3}ablehnen)\b|(?:das|dies\w*|die|den|der|dabei|damit|dafür|"
+        r"dazu|daran|darauf|hierbei|hier|so etwas|leider)(?: [\wäöüß-]+){0,3} (?:kann|konnte|darf|werde|könnte|"
+        r"können|konnten|dürfen|möchte|will|konnt) (?:ich|wir)\b[^.]{0,80}\b(?:nicht|kein\w*)\b|(?:das|dies\w*|"
+        r"es)(?: [\wäöüß-]+)? (?:geht|ging|klappt|klappte|funktioniert|funktionierte|gelang)\b[^.]{0,30}\bnicht|"
+        r"(?:das|dies|es) hat (?:\w+ ){0,2}nicht (?:geklappt|funktioniert)|(?:das|dies\w*|es|die (?:aufgabe|"
+        r"anfrage))(?: [\wäöüß-]+)? (?:ist|war|wäre) (?:\w+ ){0,2}(?:nicht (?:möglich|machbar|erlaubt|gestattet)|"
+        r"unmöglich)|(?:das|dies\w*) (?:verstößt|widerspricht) [^.]{0,20}mein|(?:mir|uns|dafür|dazu|hierfür) "
+        r"(?:fehlt|fehlen)\b|(?:mir|uns) (?:liegt|liegen|wurde|ist|war)\b[^.]{0,60}\b(?:nicht|kein\w*)\b|als (?:ki|"
+        r"sprachmodell|assistent)\b)",
+    )
+    + r"|leider\b.*\b(?:nicht|kein\w*)\b",
     missing=(
         r"\b(?:datei\w*|ordner|dokument|anhang|verzeichnis|seite|link|bild|pdf|tabelle)\b(?:[^.!?]|"
         r"\.(?=\w)){0,60}\b(?:nicht (?:\w+ )?"
@@ -121,24 +123,18 @@ GERMAN = Phrases(
 
 FRENCH = Phrases(
     sorry=r"(?:je suis |vraiment )*(?:désolée?|navrée?)|toutes mes excuses|je m'excuse|pardon\b|excusez",
-    unable=(
-        r"(?!.*\b(?:croire|attendre|vivre|oublier|dormir)\b)(?!.*\b(?:trouver|déceler|constater) (?:d'erreur|d'écart|"
-        r"de "
-        r"problème|aucune? (?:erreur|écart|problème)))(?:(?:(?:je suis )?désolée?|malheureusement|hélas|mais|donc)[, "
-        r"]+)*"
-        r"(?:(?:je|nous) (?:ne |n')(?:\w+ )?(?:peux|pouvons|pouvais|pourrai|puis|parviens|parvenons|réussis|arrive|"
-        r"suis pas (?:en mesure|autorisée?|capable|habilitée?)|dispose|sais pas (?:faire|ouvrir|lire)|souhaite pas|"
-        r"veux pas|"
-        r"ferai|suis parvenue?|vais pas)\b|(?:je|nous) n'(?:ai|avons|arrive|y arrive|avais) (?:malheureusement |"
-        r"toujours )*"
-        r"(?:pas|aucun\w*) (?:pu|réussi|accès|trouvé le|trouvé la|trouvé ce|pas|l'accès|l'autorisation|la "
-        r"possibilité|les "
-        r"droits|d'accès|d'outil|accès|moyen|fini|terminé|été)|(?:cela|ça|ce|c')[ ']?(?:n')?est (?:pas|"
-        r"malheureusement pas|"
+    unable=_unless(
+        r"\b(?:croire|attendre|vivre|oublier|dormir)\b|\b(?:trouver|déceler|constater) (?:d'erreur|d'écart|de "
+        r"problème|aucune? (?:erreur|écart|problème))",
+        r"(?:(?:(?:je suis )?désolée?|malheureusement|hélas|mais|donc)[, ]+)*(?:(?:je|nous) (?:ne |n')(?:\w+ "
+        r")?(?:peux|pouvons|pouvais|pourrai|puis|parviens|parvenons|réussis|arrive|suis pas (?:en mesure|autorisée?|"
+        r"capable|habilitée?)|dispose|sais pas (?:faire|ouvrir|lire)|souhaite pas|veux pas|ferai|suis parvenue?|vais "
+        r"pas)\b|(?:je|nous) n'(?:ai|avons|arrive|y arrive|avais) (?:malheureusement |toujours )*(?:pas|aucun\w*) "
+        r"(?:pu|réussi|accès|trouvé le|trouvé la|trouvé ce|pas|l'accès|l'autorisation|la possibilité|les droits|"
+        r"d'accès|d'outil|accès|moyen|fini|terminé|été)|(?:cela|ça|ce|c')[ ']?(?:n')?est (?:pas|malheureusement pas|"
         r"im)\s?possible|(?:il|cela) (?:m'est|m'a été) impossible|impossible (?:de|d'|pour moi)|je (?:refuse|dois "
         r"(?:refuser|décliner)|suis (?:incapable|dans l'impossibilité))|en tant qu(?:e |')(?:ia|modèle|assistant)|"
-        r"cela (?:va "
-        r"à l'encontre|enfreint|dépasse))"
+        r"cela (?:va à l'encontre|enfreint|dépasse))",
     ),
     missing=(
         r"\b(?:fichier|dossier|document|page|lien|pièce jointe|répertoire|image)s?\b(?:[^.!?]|"
@@ -188,23 +184,18 @@ FRENCH = Phrases(
 
 SPANISH = Phrases(
     sorry=r"(?:lo )?(?:siento|lamento)\b|perd[oó]n\b|disculp|mis disculpas|lamentablemente",
-    unable=(
-        r"(?!.*\b(?:vivir|creer|creerlo|esperar|olvidar|dormir|dejar de)\b)(?!.*\b(?:encontrar|detectar|encontrado) "
-        r"(?:ningún|"
-        r"ninguna|errores|problemas))(?:(?:lo siento|lo lamento|lamentablemente|desafortunadamente|desgraciadamente|"
-        r"por "
-        r"desgracia|perdón|pero|así que|por tanto)[, ]+)*(?:(?:yo )?no (?:(?:me|le|te|lo|la|os|les) )*(?:puedo|"
-        r"podemos|pude|"
-        r"pudimos|podr[éí]a?|(?:he|hemos) (?:podido|conseguido|logrado|encontrado (?:el|la|los|las)\b)|logré|"
-        r"conseguí|soy capaz|"
-        r"estoy (?:autorizad|en condiciones|segur)|tengo (?:acceso|permiso|autorización|la capacidad|forma|suficiente|"
-        r"información|herramient|manera)|voy a (?:poder|hacer)|haré|encontré (?:el|la)\b|debo|deseo)|no (?:fue|ha "
-        r"sido) "
-        r"posible|no es posible (?:completar|hacer|realizar|abrir|leer|acceder|acabar|terminar|procesar|cumplir|"
-        r"ayudar)|eso no "
-        r"es posible|(?:me (?:es|resulta|fue|resultó) imposible|me niego|debo (?:rechazar|negarme|declinar))|como "
-        r"(?:ia|modelo|"
-        r"asistente|un modelo|una ia)\b|(?:eso|esto) (?:está fuera|va en contra|infringe|incumple))"
+    unable=_unless(
+        r"\b(?:vivir|creer|creerlo|esperar|olvidar|dormir|dejar de)\b|\b(?:encontrar|detectar|encontrado) (?:ningún|"
+        r"ninguna|errores|problemas)",
+        r"(?:(?:lo siento|lo lamento|lamentablemente|desafortunadamente|desgraciadamente|por desgracia|perdón|pero|"
+        r"así que|por tanto)[, ]+)*(?:(?:yo )?no (?:(?:me|le|te|lo|la|os|les) )*(?:puedo|podemos|pude|pudimos|"
+        r"podr[éí]a?|(?:he|hemos) (?:podido|conseguido|logrado|encontrado (?:el|la|los|las)\b)|logré|conseguí|soy "
+        r"capaz|estoy (?:autorizad|en condiciones|segur)|tengo (?:acceso|permiso|autorización|la capacidad|forma|"
+        r"suficiente|información|herramient|manera)|voy a (?:poder|hacer)|haré|encontré (?:el|la)\b|debo|deseo)|no "
+        r"(?:fue|ha sido) posible|no es posible (?:completar|hacer|realizar|abrir|leer|acceder|acabar|terminar|"
+        r"procesar|cumplir|ayudar)|eso no es posible|(?:me (?:es|resulta|fue|resultó) imposible|me niego|debo "
+        r"(?:rechazar|negarme|declinar))|como (?:ia|modelo|asistente|un modelo|una ia)\b|(?:eso|esto) (?:está fuera|"
+        r"va en contra|infringe|incumple))",
     ),
     missing=(
         r"\b(?:archivo|fichero|carpeta|documento|página|enlace|adjunto|directorio|imagen)s?\b(?:[^.!?]|"
@@ -265,20 +256,16 @@ SPANISH = Phrases(
 
 PORTUGUESE = Phrases(
     sorry=r"(?:me )?desculp|lamento|sinto muito|infelizmente|peço desculpa|perdão",
-    unable=(
-        r"(?!.*\b(?:viver|acreditar|esperar|esquecer|dormir)\b)(?!.*\b(?:encontrar|encontrei|detectar) (?:nenhum|"
-        r"erros|problemas))"
+    unable=_unless(
+        r"\b(?:viver|acreditar|esperar|esquecer|dormir)\b|\b(?:encontrar|encontrei|detectar) (?:nenhum|erros|"
+        r"problemas)",
         r"(?:(?:desculpe|lamento|sinto muito|infelizmente|mas|portanto)[, ]+)*(?:(?:eu )?n[ãa]o (?:(?:me|lhe|te|o|a) "
-        r")*(?:posso|"
-        r"podemos|pude|consigo|consegui|conseguimos|conseguirei|poderei|estou (?:autorizad|em condições|apto)|tenho "
-        r"(?:acesso|"
-        r"permissão|autorização|capacidade|como|ferramenta|informações|informação)|vou (?:poder|fazer)|farei|sou "
-        r"capaz|encontrei "
-        r"(?:o|a)\b)|n[ãa]o (?:foi|me foi|me é) possível|n[ãa]o é possível (?:completar|concluir|fazer|abrir|ler|"
-        r"acessar|aceder|"
-        r"terminar|ajudar)|isso não é possível|(?:me recuso|recuso|devo recusar|preciso recusar)|como (?:ia|modelo|"
-        r"assistente|um "
-        r"modelo|uma ia)\b|(?:isso|isto) (?:está fora|vai contra|viola))"
+        r")*(?:posso|podemos|pude|consigo|consegui|conseguimos|conseguirei|poderei|estou (?:autorizad|em condições|"
+        r"apto)|tenho (?:acesso|permissão|autorização|capacidade|como|ferramenta|informações|informação)|vou "
+        r"(?:poder|fazer)|farei|sou capaz|encontrei (?:o|a)\b)|n[ãa]o (?:foi|me foi|me é) possível|n[ãa]o é possível "
+        r"(?:completar|concluir|fazer|abrir|ler|acessar|aceder|terminar|ajudar)|isso não é possível|(?:me recuso|"
+        r"recuso|devo recusar|preciso recusar)|como (?:ia|modelo|assistente|um modelo|uma ia)\b|(?:isso|isto) "
+        r"(?:está fora|vai contra|viola))",
     ),
     missing=(
         r"\b(?:arquivo|ficheiro|pasta|documento|página|link|anexo|diretório|imagem)s?\b(?:[^.!?]|"
@@ -329,19 +316,14 @@ PORTUGUESE = Phrases(
 
 ITALIAN = Phrases(
     sorry=r"mi (?:dispiace|scuso)|(?:mi )?scus[ai]|purtroppo|sono spiacente",
-    unable=(
-        r"(?!.*\b(?:vivere|credere|crederci|aspettare|dimenticare|dormire)\b)(?!.*\btrovare (?:errori|problemi|"
-        r"alcun))(?:(?:mi "
-        r"dispiace|purtroppo|scusa|ma|quindi)[, ]+)*(?:(?:io )?non (?:(?:mi|ti|le|lo|la|vi) )*(?:posso|possiamo|"
-        r"riesco|riusciamo|"
-        r"ho (?:potuto|accesso|il permesso|i permessi|trovato (?:il|la|l')|modo|abbastanza|strumenti|la possibilità|"
-        r"informazioni)|"
-        r"potrò|potevo|sono (?:riuscit|in grado|autorizzat|stat[oa] in grado)|farò|intendo)|non (?:è|è stato|mi è) "
-        r"possibile "
-        r"(?:completare|fare|aprire|leggere|accedere|terminare|aiutare|eseguire)|(?:questo|ciò) non (?:mi )?è "
-        r"possibile|mi (?:è "
-        r"impossibile|rifiuto)|devo rifiutare|come (?:ia|modello|assistente)\b|(?:questo|ciò) (?:va contro|viola|è "
-        r"contrario))"
+    unable=_unless(
+        r"\b(?:vivere|credere|crederci|aspettare|dimenticare|dormire)\b|\btrovare (?:errori|problemi|alcun)",
+        r"(?:(?:mi dispiace|purtroppo|scusa|ma|quindi)[, ]+)*(?:(?:io )?non (?:(?:mi|ti|le|lo|la|vi) )*(?:posso|"
+        r"possiamo|riesco|riusciamo|ho (?:potuto|accesso|il permesso|i permessi|trovato (?:il|la|l')|modo|abbastanza|"
+        r"strumenti|la possibilità|informazioni)|potrò|potevo|sono (?:riuscit|in grado|autorizzat|stat[oa] in grado)|"
+        r"farò|intendo)|non (?:è|è stato|mi è) possibile (?:completare|fare|aprire|leggere|accedere|terminare|"
+        r"aiutare|eseguire)|(?:questo|ciò) non (?:mi )?è possibile|mi (?:è impossibile|rifiuto)|devo rifiutare|come "
+        r"(?:ia|modello|assistente)\b|(?:questo|ciò) (?:va contro|viola|è contrario))",
     ),
     missing=(
         r"\b(?:file|cartella|documento|pagina|allegato|directory|immagine)\b(?:[^.!?]|\.(?=\w)){0,60}(?:non "
@@ -388,16 +370,14 @@ ITALIAN = Phrases(
 
 DUTCH = Phrases(
     sorry=r"(?:het )?spijt me|excuses|mijn excuses|helaas",
-    unable=(
-        r"(?!.*\b(?:geloven|wachten|slapen|vergeten)\b)(?!.*\bgeen (?:fout|probleem|verschil)\w*)(?:(?:sorry|helaas|"
-        r"het spijt me|maar|"
-        r"dus)[, ]+)*(?:(?:ik|wij|we) (?:kan|kon|kunnen|konden|mag|mocht|wil|zal)\b[^.]{0,80}\b(?:niet|geen)\b|(?:ik|"
-        r"wij|we) (?:heb|"
-        r"hebben) (?:\w+ )?geen (?:toegang|toestemming|mogelijkheid|rechten|informatie)|(?:dat|dit|daarbij|daarmee|"
-        r"het bestand|de \w+) "
-        r"(?:kan|kon|mag) ik\b[^.]{0,60}\b(?:niet|geen)\b|(?:dat|dit|het) (?:lukt|lukte|gaat|ging) (?:\w+ ){0,2}niet|"
-        r"(?:dat|dit|het) is "
-        r"(?:\w+ ){0,2}(?:niet mogelijk|onmogelijk)|ik (?:weiger|ben niet (?:in staat|bevoegd))|als (?:ai|taalmodel)\b)"
+    unable=_unless(
+        r"\b(?:geloven|wachten|slapen|vergeten)\b|\bgeen (?:fout|probleem|verschil)\w*",
+        r"(?:(?:sorry|helaas|het spijt me|maar|dus)[, ]+)*(?:(?:ik|wij|we) (?:kan|kon|kunnen|konden|mag|mocht|wil|"
+        r"zal)\b[^.]{0,80}\b(?:niet|geen)\b|(?:ik|wij|we) (?:heb|hebben) (?:\w+ )?geen (?:toegang|toestemming|"
+        r"mogelijkheid|rechten|informatie)|(?:dat|dit|daarbij|daarmee|het bestand|de \w+) (?:kan|kon|mag) "
+        r"ik\b[^.]{0,60}\b(?:niet|geen)\b|(?:dat|dit|het) (?:lukt|lukte|gaat|ging) (?:\w+ ){0,2}niet|(?:dat|dit|het) "
+        r"is (?:\w+ ){0,2}(?:niet mogelijk|onmogelijk)|ik (?:weiger|ben niet (?:in staat|bevoegd))|als (?:ai|"
+        r"taalmodel)\b)",
     ),
     missing=(
         r"\b(?:bestand|map|document|bijlage|pagina|link)\b(?:[^.!?]|\.(?=\w)){0,60}(?:niet (?:gevonden|beschikbaar|"
@@ -436,16 +416,13 @@ DUTCH = Phrases(
 
 POLISH = Phrases(
     sorry=r"przykro mi|przepraszam|niestety|wybacz",
-    unable=(
-        r"(?!.*\b(?:uwierzyć|zapomnieć|czekać|spać|żyć)\b)(?!.*\b(?:znaleźć|wykryć) (?:żadnych |błęd|"
-        r"problem))(?:(?:niestety|przykro mi|"
-        r"przepraszam|ale|więc)[, ]+)*(?:(?:ja )?(?:tego |to |teraz |obecnie |w tym )*nie (?:mogę|możemy|mogłem|"
-        r"mogłam|udało|potrafię|"
-        r"potrafimy|jestem w stanie|mam (?:dostępu|uprawnień|możliwości|informacji|narzędzi)|da się|zrobię|wolno|"
-        r"znalazł[ae]m "
-        r"(?:pliku|dokumentu)|zdołał[ae]m|powiodło)|odmawiam|muszę odmówić|to (?:jest )?(?:niemożliwe|nie jest "
-        r"możliwe)|jako (?:model|"
-        r"asystent|ai)\b|(?:to|to żądanie) (?:narusza|jest sprzeczne))"
+    unable=_unless(
+        r"\b(?:uwierzyć|zapomnieć|czekać|spać|żyć)\b|\b(?:znaleźć|wykryć) (?:żadnych |błęd|problem)",
+        r"(?:(?:niestety|przykro mi|przepraszam|ale|więc)[, ]+)*(?:(?:ja )?(?:tego |to |teraz |obecnie |w tym )*nie "
+        r"(?:mogę|możemy|mogłem|mogłam|udało|potrafię|potrafimy|jestem w stanie|mam (?:dostępu|uprawnień|możliwości|"
+        r"informacji|narzędzi)|da się|zrobię|wolno|znalazł[ae]m (?:pliku|dokumentu)|zdołał[ae]m|powiodło)|odmawiam|"
+        r"muszę odmówić|to (?:jest )?(?:niemożliwe|nie jest możliwe)|jako (?:model|asystent|ai)\b|(?:to|to żądanie) "
+        r"(?:narusza|jest sprzeczne))",
     ),
     missing=(
         r"\b(?:plik|pliku|folder|katalog|dokument|strona|załącznik|link)\b(?:[^.!?]|\.(?=\w)){0,60}(?:nie "
@@ -487,18 +464,14 @@ POLISH = Phrases(
 
 RUSSIAN = Phrases(
     sorry=r"извини|прости|прошу прощения|к сожалению|сожалею|приношу извинения|увы",
-    unable=(
-        r"(?!.*(?:поверить|забыть|дождаться|уснуть|жить))(?!.*(?:найти|обнаружить) (?:ошиб|проблем|расхожд|"
-        r"отличи))(?:(?:к сожалению|"
-        r"извините|простите|увы|но|поэтому)[, ]+)*(?:(?:я |мы )?(?:этого |это |пока |сейчас |просто |также |здесь "
-        r")*не (?:могу|можем|смог|"
-        r"смогла|смогу|удалось|получилось|получается|имею (?:доступа|права|возможности)|буду|в состоянии|вправе|умею|"
-        r"нашёл (?:файл|документ)|"
-        r"нашел (?:файл|документ))|отказываюсь|вынужден\w* отказать|это (?:невозможно|выходит за|противоречит|"
-        r"нарушает)|у меня нет (?:доступа|"
+    unable=_unless(
+        r"(?:поверить|забыть|дождаться|уснуть|жить)|(?:найти|обнаружить) (?:ошиб|проблем|расхожд|отличи)",
+        r"(?:(?:к сожалению|извините|простите|увы|но|поэтому)[, ]+)*(?:(?:я |мы )?(?:этого |это |пока |сейчас |"
+        r"просто |также |здесь )*не (?:могу|можем|смог|смогла|смогу|удалось|получилось|получается|имею (?:доступа|"
+        r"права|возможности)|буду|в состоянии|вправе|умею|нашёл (?:файл|документ)|нашел (?:файл|документ))|"
+        r"отказываюсь|вынужден\w* отказать|это (?:невозможно|выходит за|противоречит|нарушает)|у меня нет (?:доступа|"
         r"прав|возможности|информации|инструмент|данных|разрешения)|(?:этого|это|файл|документ) (?:я )?(?:\w+ )?не "
-        r"(?:могу|удалось|смог)|как "
-        r"(?:ии|языковая модель|искусственный интеллект))"
+        r"(?:могу|удалось|смог)|как (?:ии|языковая модель|искусственный интеллект))",
     ),
     missing=(
         r"(?:файл|папк|страниц|документ|каталог|вложени|ссылк)\w*[^.!?]{0,40}(?:не (?:найден|существует|обнаружен|"
