@@ -263,13 +263,14 @@ def claim(directory: Path | str, argv: Sequence[str], files: Mapping[str, bytes]
     """
     mark = f"{directory}/{CALL}"
     try:
-        os.mkdir(directory, _PRIVATE)  # noqa: PTH102
-    except FileExistsError:  # of an earlier try, which did not get as far as the mark, or handed on by an ended call
         seen = os.lstat(directory)
+    except FileNotFoundError:
+        os.mkdir(directory, _PRIVATE)  # noqa: PTH102
+    else:  # of an earlier try, which did not get as far as the mark, or handed on by an ended call
         if not stat.S_ISDIR(seen.st_mode):
-            raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(directory)) from None
+            raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(directory))
         if os.path.lexists(mark):
-            raise WorldError(f"{directory}: this call was started before; one directory is one call") from None
+            raise WorldError(f"{directory}: this call was started before; one directory is one call")
         if stat.S_IMODE(seen.st_mode) != _PRIVATE:
             os.chmod(directory, _PRIVATE)  # noqa: PTH101
         for name in {PROMPT, *OUTPUT} - files.keys():
