@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -161,6 +162,35 @@ def test_a_directory_that_cannot_be_handed_on_is_removed(calls: ProcessTable, tm
     assert prompted(calls, "fifth", b"5").stdout == b"5"
     found = {path.name for path in calls.turns.iterdir()} - {"elsewhere"}
     assert found == {"other", "second", "fifth"}
+
+
+class Killed(BaseException):
+    """The end of the daemon."""
+
+
+@pytest.mark.parametrize(
+    ("where", "step"), [(os, "unlink"), (os, "rename"), (os.path, "lexists"), (process, "overwrite")]
+)
+def test_a_daemon_that_dies_while_a_directory_is_handed_on_has_started_nothing(
+    calls: ProcessTable, monkeypatch: pytest.MonkeyPatch, where: ModuleType, step: str
+) -> None:
+    """Whatever is left is no answer of the call that was to begin, and in nobody's way."""
+
+    def die(*_: object) -> None:
+        raise Killed
+
+    start(calls, "other")
+    prompted(calls, "first", b"of the first")
+    calls.discard("first")
+    with monkeypatch.context() as patched:
+        patched.setattr(where, step, die)
+        with pytest.raises(Killed):
+            prompted(calls, "second", b"of the second")
+    later = ProcessTable(calls.turns, calls.selector, dict(os.environ), 1 << 20, 1.0, Caps(4, 2, 215 * MIB))
+    assert later.state("second") is State.NEVER_STARTED
+    later.remove_leftovers(lambda name: name == "first")
+    assert prompted(later, "second", b"of the second").stdout == b"of the second"
+    assert {path.name for path in calls.turns.iterdir()} == {"other", "second"}
 
 
 def test_a_call_without_a_prompt_finds_none_and_what_is_the_users_alone_stays_so(calls: ProcessTable) -> None:
