@@ -249,6 +249,9 @@ class Overrides:
     model: str | None = None
 
 
+NO_OVERRIDES = Overrides()
+
+
 @dataclass(frozen=True, slots=True)
 class Condition:
     """A condition on an answer: one of `answers`; if `negated`, none of them."""
@@ -301,7 +304,7 @@ class PlannedChild:
     risks: str = ""
     checks: tuple[Check, ...] = ()
     planned_actions: tuple[Action, ...] = ()
-    overrides: Overrides = Overrides()
+    overrides: Overrides = NO_OVERRIDES
     flow: Flow = NO_FLOW
     claims: tuple[str, ...] = ()
     children: tuple[PlannedChild, ...] = ()
@@ -468,7 +471,7 @@ class Task:
     dispatched_at: str | None = None
     completed_at: str | None = None
     origin: Origin = Origin()
-    said: Overrides = Overrides()
+    said: Overrides = NO_OVERRIDES
     """The policy that the plan set for this child, as written."""
     extra: tuple[tuple[str, str], ...] = ()
     """Headers and keys that begin with `x-`, and unknown headers of its task.md, preserved (value as YAML text)."""

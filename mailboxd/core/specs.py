@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from mailboxd.core.json_codec import to_json
-from mailboxd.core.model import Overrides, PlannedChild, Policy, Spec
+from mailboxd.core.model import NO_OVERRIDES, Overrides, PlannedChild, Policy, Spec
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.tables import cells, is_rule
 from mailboxd.core.vocabulary import SELF, Runtime, Synthesis, WeakSpec
@@ -113,7 +113,6 @@ def _without_phrases(words: list[str]) -> tuple[list[str], bool]:
 _ITEM = re.compile(r"([ \t]*)(?:[-*+]|[0-9]{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?(\S.*)")
 
 DERIVED_CRITERION = "The instructions are carried out, and the result says what was done."
-_NOTHING_SAID = Overrides()
 
 
 def derive(spec: Spec, weak: WeakSpec = WeakSpec.DERIVE) -> tuple[Spec, tuple[str, ...]]:
@@ -340,7 +339,7 @@ def refused_address(address: str, known: Sequence[str]) -> str | None:
 
 def apply(policy: Policy, said: Overrides) -> Policy:
     """`policy` with the overrides applied."""
-    if said == _NOTHING_SAID:
+    if said is NO_OVERRIDES or said == NO_OVERRIDES:
         return policy
     values = {name: value for name in Overrides.__dataclass_fields__ if (value := getattr(said, name)) is not None}
     named = None if policy.named is None else policy.named | (FOLLOWING & values.keys())

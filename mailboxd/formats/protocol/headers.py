@@ -12,7 +12,7 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Any, NoReturn
 
-from mailboxd.core.model import Finding, GivenVerdict, Overrides
+from mailboxd.core.model import NO_OVERRIDES, Finding, GivenVerdict, Overrides
 from mailboxd.core.repetition import Missed
 from mailboxd.core.sanitize import excerpt, storable_line, storable_text
 from mailboxd.core.times import to_text
@@ -305,7 +305,6 @@ CONVERTERS: dict[str, Convert] = {
 
 OVERRIDES = tuple(field.name for field in fields(Overrides))
 """The headers that override the policy, named like the fields of `core.model.Overrides`."""
-NO_OVERRIDES = Overrides()
 MAX_WORDS = 64
 """Words of a command."""
 ID_RULE = "1 to 128 characters of A-Z a-z 0-9 . _ -, not starting with . or -, without `..`."
@@ -401,7 +400,7 @@ def _no_warning(_: str) -> None:
 
 def override_headers(overrides: Overrides) -> dict[str, object]:
     """`overrides` as headers, in the types of `strict_yaml.value_text`; `Source.overrides` reads them back."""
-    if overrides == NO_OVERRIDES:
+    if overrides is NO_OVERRIDES or overrides == NO_OVERRIDES:
         return {}
     headers = {name: value for name in OVERRIDES if (value := getattr(overrides, name)) is not None}
     if "gates" in headers:

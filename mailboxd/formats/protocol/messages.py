@@ -35,7 +35,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from mailboxd.core.approvals import Action, merged
-from mailboxd.core.model import Finding, GivenVerdict, Overrides, Plan, Spec
+from mailboxd.core.model import NO_OVERRIDES, Finding, GivenVerdict, Overrides, Plan, Spec
 from mailboxd.core.repetition import Missed
 from mailboxd.core.sanitize import excerpt, storable_line
 from mailboxd.core.vocabulary import OPERATORS, Gate, Join, Runtime, Verdict, WaitsFor, is_id
@@ -48,7 +48,6 @@ from mailboxd.formats.protocol.front_matter import MAX_FILE, Document, join, spl
 from mailboxd.formats.protocol.head import NOWHERE, Head, Place, read_head
 from mailboxd.formats.protocol.headers import (
     CONVERTERS,
-    NO_OVERRIDES,
     OVERRIDES,
     PROTOCOL,
     Source,

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field, replace
 
 from anyascii import anyascii
 
-from mailboxd.core.model import NO_FLOW, Condition, Flow, Overrides, Plan, PlannedChild
+from mailboxd.core.model import NO_FLOW, NO_OVERRIDES, Condition, Flow, Overrides, Plan, PlannedChild
 from mailboxd.core.plans import check_order
 from mailboxd.core.sanitize import excerpt, storable_line
 from mailboxd.core.task_view import Level
@@ -39,7 +39,6 @@ from mailboxd.formats.protocol import strict_yaml, words
 from mailboxd.formats.protocol.deadlines import Calendar
 from mailboxd.formats.protocol.headers import (
     ID_RULE,
-    NO_OVERRIDES,
     OVERRIDES,
     Source,
     override_headers,
@@ -594,11 +593,14 @@ def _add_child(lines: list[str], child: PlannedChild, indent: str) -> None:
     if child.planned_actions:
         lines.append(f"{inner}planned_actions:")
         lines += [f"{inner}  {line}" for line in action_lines(child.planned_actions).split("\n")]
-    lines += [f"{inner}{name}: {value_text(value)}" for name, value in override_headers(child.overrides).items()]
-    lines += [f"{inner}{name}: {flow(value)}" for name, value in _flow_keys(child.flow)]
+    if child.overrides is not NO_OVERRIDES:
+        lines += [f"{inner}{name}: {value_text(value)}" for name, value in override_headers(child.overrides).items()]
+    if child.flow is not NO_FLOW:
+        lines += [f"{inner}{name}: {flow(value)}" for name, value in _flow_keys(child.flow)]
     if child.claims:
         lines.append(f"{inner}claims: {flow(child.claims)}")
-    lines += [f"{inner}{scalar(key)}: {value}" for key, value in child.extra]
+    if child.extra:
+        lines += [f"{inner}{scalar(key)}: {value}" for key, value in child.extra]
     if child.children:
         lines.append(f"{inner}subtasks:")
         for grandchild in child.children:

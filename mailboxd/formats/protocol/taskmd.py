@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
-from mailboxd.core.model import Overrides, Plan, PlannedChild, Spec
+from mailboxd.core.model import NO_OVERRIDES, Overrides, Plan, PlannedChild, Spec
 from mailboxd.core.sanitize import excerpt, storable_line, storable_text
 from mailboxd.core.vocabulary import OPERATORS, Mode, is_id
 from mailboxd.errors import ConfigError, MessageError
@@ -25,7 +25,7 @@ from mailboxd.formats.protocol import front_matter, no_task
 from mailboxd.formats.protocol.deadlines import Calendar
 from mailboxd.formats.protocol.dropped import read_sections, read_text
 from mailboxd.formats.protocol.head import NOWHERE, Head, Place, read_head
-from mailboxd.formats.protocol.headers import ID_RULE, NO_OVERRIDES, OVERRIDES, Source, override_headers
+from mailboxd.formats.protocol.headers import ID_RULE, OVERRIDES, Source, override_headers
 from mailboxd.formats.protocol.left_aside import declares_task
 from mailboxd.formats.protocol.markdown import (
     Outline,
