@@ -102,7 +102,8 @@ class DecisionBuilder:
         step, changes, moved = lifecycle.move(task, trigger, self.ctx.now, reason, **changes)
         self.see(task=moved, reviews=(), asked_reviewers=(), check_runs=(), ordered_checks=())
         values = fields_to_json(changes)
-        before = self._last(_FOLLOWED_BY_PHASES) if lifecycle.gate_on(task) is None else None
+        is_gated = bool(task.policy.gates) and lifecycle.gate_on(task) is not None
+        before = None if is_gated else self._last(_FOLLOWED_BY_PHASES)
         if before is None:
             self.record(Kind.TASK_TRANSITIONED, passed=[step], changes=values)
             return

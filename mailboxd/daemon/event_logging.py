@@ -34,7 +34,11 @@ class TaskLabels:
             return {}
         name, trace = self._known.get(event.task) or self._learnt(event.task, event)
         about = {"task": name, "trace": trace}
-        if attempt := _attempt(event):
+        said = event.data.get("attempt")
+        if said is None and event.kind is Kind.TURN_ENDED:
+            said = event.data["turn"]["attempt"]
+        attempt = said.get("id") if isinstance(said, dict) else said
+        if attempt and isinstance(attempt, str):
             about["attempt"] = attempt
         return about
 
@@ -58,15 +62,6 @@ class TaskLabels:
     def _looked_up(self, task_id: str) -> tuple[str, str]:
         name, root, traceparent = self._store.tasks.names(task_id)
         return name, ids.trace_of(root, traceparent) if root else ""
-
-
-def _attempt(event: Event) -> str:
-    """The id of the attempt that the event names."""
-    said = event.data.get("attempt")
-    if said is None and event.kind is Kind.TURN_ENDED:
-        said = event.data["turn"]["attempt"]
-    found = said.get("id") if isinstance(said, dict) else said
-    return found if isinstance(found, str) else ""
 
 
 _log = logging.getLogger("mailboxd")

@@ -162,7 +162,8 @@ class PatientHandler(logging.Handler):
     def put(self, text: str) -> None:
         """Write one or several lines, or queue them, or drop them. Inside `self.lock`, as `emit` is."""
         raw = self._encoded(text)
-        self.drain()
+        if self._queue or self._dropped:
+            self.drain()
         if self._dropped or (self._queue and len(self._queue) + len(raw) > QUEUED):
             self._drop(raw.count(b"\n"), "nobody read standard error")
         else:
@@ -280,9 +281,7 @@ class TextFormatter(logging.Formatter):
         begin = f"{to_text(record.created)} {record.levelname} {_source(record)}: "
         trace = _trace(self, record)
         end = f" | {for_log(trace)}" if trace else ""
-        return "\n".join(
-            [f"{begin}{for_log(_cut(entry) + _in_brackets(about))}{end}" for entry, about in _lines(record)]
-        )
+        return "\n".join([f"{begin}{for_log(_with_fields(entry, about))}{end}" for entry, about in _lines(record)])
 
 
 class JsonFormatter(logging.Formatter):
@@ -311,12 +310,14 @@ def _about(about: Mapping[str, object]) -> dict[str, str]:
     return {name: str(about[name]) for name in _SEARCHED if about.get(name) is not None}
 
 
-def _in_brackets(about: Mapping[str, object]) -> str:
+def _with_fields(entry: str, about: Mapping[str, object]) -> str:
+    """A message and, in brackets, its fields."""
     said = ""
     for name in _FIELDS:
         if (value := about.get(name)) is not None:
             said += f" {name}={value}"
-    return f" [{said[1:]}]" if said else ""
+    text = entry if len(entry) <= _LONGEST_MESSAGE else _cut(entry)
+    return f"{text} [{said[1:]}]" if said else text
 
 
 def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
