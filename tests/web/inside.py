@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from mailboxd.formats.user.state import UserState
-from mailboxd.surfaces.web.app import WebApp
+from mailboxd.surfaces.web.app import WebApp, templates
 from mailboxd.surfaces.web.page_models import PageModels
 from mailboxd.surfaces.web.sessions import Sessions
 from mailboxd.surfaces.web.workspaces import FormActions, WebWorkspaces
@@ -48,12 +49,16 @@ class Inside(Browser):
         return Answer(sent[0]["status"], head, b"".join(part.get("body", b"") for part in sent[1:]).decode())
 
 
+_templates = cache(templates)
+"""Compiled once: that takes longer than most of these tests."""
+
+
 def inside(stage: Stage, state: Path) -> Inside:
     """The page of this stage for a user whose state directory is `state`, entered."""
     environ = {"XDG_STATE_HOME": str(state)}
     sessions = Sessions(UserState.of(environ), stage.clock)
     models = PageModels(WebWorkspaces(own=stage.ws.root, environ=environ), stage.clock)
-    app = WebApp(models, FormActions(stage.clock, environ), sessions)
+    app = WebApp(models, FormActions(stage.clock, environ), sessions, templates=_templates())
     browser = Inside(0, f"/enter?token={sessions.new_link()}", application=app.application())
     assert browser.enter().status == 303
     return browser
