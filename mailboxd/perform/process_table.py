@@ -183,8 +183,9 @@ class ProcessTable:
         """The directory of a call that begins; it exists already if an ended one could hand its own on."""
         self._there.add(call_id)
         directory = self.directory(call_id)
-        if self._spare:
-            hand_on(self.directory(self._spare.pop()), directory)
+        if self._spare:  # its own, if it is made again
+            spare = self._spare.pop(self._spare.index(call_id) if call_id in self._spare else -1)
+            hand_on(self.directory(spare), directory)
         return directory
 
     def adopt(self, call: Call, now: float) -> bool:
@@ -246,9 +247,7 @@ class ProcessTable:
             call.child.leave()
             self._ends.unregister(call.child.pidfd)
         self.running.clear()
-        for call_id in self._spare:
-            remove(self.directory(call_id))
-        self._spare.clear()
+        self._keep_spare(0)
 
     def left_behind(self, call_id: str) -> Exit:
         """The output of a call that ended while no daemon was running; its exit status is lost. Raises WorldError."""
@@ -274,8 +273,12 @@ class ProcessTable:
         elif call_id in self._there:
             self._there.discard(call_id)
             self._spare.append(call_id)
-            while len(self._spare) > len(self.running):
-                remove(self.directory(self._spare.pop()))
+            self._keep_spare(len(self.running))
+
+    def _keep_spare(self, most: int) -> None:
+        """Remove the directories that ended calls have left for the next ones, but for so many."""
+        while len(self._spare) > most:
+            remove(self.directory(self._spare.pop()))
 
     def _remove(self, call_id: str) -> None:
         remove(self.directory(call_id))
@@ -297,9 +300,9 @@ class ProcessTable:
         That of a failed call is kept, prompt and output, until its task has ended: an operator may want to see why.
         Other files there are left alone.
         """
+        self._keep_spare(0)
         with world(self.turns), os.scandir(self.turns) as found:
             entries = list(found)
-        self._spare.clear()
         kept, stays = self.running.keys() | self._open_outputs.keys(), ""
         for entry in entries:
             if entry.name in kept:

@@ -164,6 +164,21 @@ def test_a_directory_that_cannot_be_handed_on_is_removed(calls: ProcessTable, tm
     assert found == {"other", "second", "fifth"}
 
 
+def test_a_call_that_is_made_again_takes_its_own_directory(calls: ProcessTable) -> None:
+    """Questions to OpenClaw bear the same name each time."""
+    for name in ("other", "one more"):
+        start(calls, name)
+    for name in ("asked", "turn"):
+        prompted(calls, name, b"1")
+        calls.discard(name)
+    for answer in (b"2", b"3"):
+        assert prompted(calls, "asked", answer).stdout == answer
+        assert prompted(calls, "next " + answer.decode(), b"x").stdout == b"x"
+        calls.discard("asked")
+    calls.remove_leftovers(lambda _name: False)
+    assert {path.name for path in calls.turns.iterdir()} == {"other", "one more", "next 2", "next 3"}
+
+
 class Killed(BaseException):
     """The end of the daemon."""
 
