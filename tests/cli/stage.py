@@ -37,6 +37,7 @@ from mailboxd.formats.protocol.prompts import Templates
 from mailboxd.formats.protocol.taskmd import TaskFile
 from mailboxd.host.clock import ManualClock
 from mailboxd.ledger.meta import PEERS
+from mailboxd.ledger.reports import opened
 from mailboxd.perform import turns
 from mailboxd.surfaces.taskmd.sync import TaskMarkdown, to_record
 from tests.store.shapes import well_printed
@@ -162,10 +163,8 @@ class Stage:
 
     def sql(self, query: str, *parameters: object) -> list[dict[str, Any]]:
         """The rows of a view."""
-        with self.engine() as engine:
-            cursor = engine.store.db.execute(query, parameters)
-            names = [column[0] for column in cursor.description or ()]
-            return [dict(zip(names, row, strict=True)) for row in cursor]
+        with opened(self.ws.database) as report:
+            return report.rows(query, *parameters)
 
     def task_file(self, name: str) -> TaskFile:
         """What the task.md of a task shows."""

@@ -20,6 +20,7 @@ from mailboxd.engine.intake.archive import InboxFile
 from mailboxd.engine.intake.interpret import Intake
 from mailboxd.errors import MessageError
 from mailboxd.formats import config
+from mailboxd.ledger.reports import opened
 from mailboxd.surfaces.mcp.server import ToolService, server
 from mailboxd.surfaces.mcp.tokens import parse
 from tests.cli.stage import Stage, task_of
@@ -92,14 +93,12 @@ class Stand:
         return attempt.id
 
     def last_event(self) -> int:
-        with self.stage.engine() as engine:
-            return engine.store.last_event()
+        with opened(self.stage.ws.database) as report:
+            return report.last_event()
 
     def rows(self, sql: str, *args: object) -> list[dict[str, Any]]:
-        with self.stage.engine() as engine:
-            cursor = engine.store.db.execute(sql, args)
-            names = [column[0] for column in cursor.description]
-            return [dict(zip(names, row, strict=True)) for row in cursor]
+        with opened(self.stage.ws.database) as report:
+            return report.rows(sql, *args)
 
     # ------------------------------------------------------------ the entrances
 
