@@ -16,6 +16,8 @@ from bench.graphs import fan
 from bench.workshop import Workshop, say
 
 _LOOK = 0.02
+_TIDIED = 15.0
+"""Seconds within which it has tidied up after its work: the index of the day is written again after ten."""
 
 
 def measure(shop: Workshop) -> dict[str, Any]:
@@ -29,7 +31,7 @@ def observe(daemon: Daemon, seconds: int) -> dict[str, Any]:
     """Watch the daemon from outside. Raises Broken if it does not become quiet."""
     say(f"idle: {seconds} s")
     daemon.until_quiet()
-    time.sleep(2)  # what it tidies up after its work belongs to the work
+    time.sleep(_TIDIED)
     ran, slept, begun = processes.ran(daemon.pid), processes.switches(daemon.pid), time.perf_counter()
     awoken = _wake_ups(daemon.pid, begun + seconds)
     passed = time.perf_counter() - begun

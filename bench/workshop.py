@@ -48,6 +48,8 @@ class Workshop:
             if not Path("/proc", left.name.split("-")[1]).exists():
                 shutil.rmtree(left, ignore_errors=True)
         root = Path(tempfile.mkdtemp(prefix=f"run-{os.getpid()}-", dir=base))
+        # else each workspace leaves a row in the user's account of what is spent, which every daemon of theirs reads
+        os.environ["XDG_STATE_HOME"] = str(root / "state")
         agent = root / "agent"
         compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
         if compiler is None:

@@ -25,7 +25,7 @@ SLICE = 0.05
 """Seconds after which no further file is started."""
 _SHARE = 3.0
 """While busy, the pause after many small files, in multiples of their writing time."""
-_SHARE_OF_ONE = 40.0
+_SHARE_OF_ONE = 100.0
 """The same for a single file: that of a running tree is out of date all the time."""
 _LATEST = 10.0
 """Most seconds that the file of a large tree may be out of date."""
