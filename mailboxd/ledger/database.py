@@ -17,6 +17,7 @@ from pathlib import Path
 
 from mailboxd.errors import BusyError, DamagedError, NoRoomError, StoreError, WorldError
 from mailboxd.host import disk
+from mailboxd.ledger.connection import Connection
 
 # Lock holders, from /proc/locks. The database is not opened: closing a descriptor would release our locks.
 
@@ -68,7 +69,7 @@ _STATEMENTS = 512
 """Cached statements. Python's default is 128, and one round of the daemon uses more."""
 
 
-def connect(path: Path | None, *, read_only: bool = False) -> sqlite3.Connection:
+def connect(path: Path | None, *, read_only: bool = False) -> Connection:
     """Open a connection in autocommit mode. None is a database in memory, for tests and simulations.
 
     Raises WorldError.
@@ -77,12 +78,11 @@ def connect(path: Path | None, *, read_only: bool = False) -> sqlite3.Connection
         require_file(path)
     try:
         if path is None:
-            db = sqlite3.connect(":memory:", isolation_level=None, cached_statements=_STATEMENTS)
+            db = _open(":memory:")
         elif read_only:
-            uri = f"{path.resolve().as_uri()}?mode=ro"
-            db = sqlite3.connect(uri, uri=True, isolation_level=None, cached_statements=_STATEMENTS)
+            db = _open(f"{path.resolve().as_uri()}?mode=ro", uri=True)
         else:
-            db = sqlite3.connect(path, isolation_level=None, cached_statements=_STATEMENTS)
+            db = _open(path)
             if stat.S_IMODE(path.stat().st_mode) != 0o600:
                 path.chmod(0o600)
         db.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
@@ -100,6 +100,10 @@ def connect(path: Path | None, *, read_only: bool = False) -> sqlite3.Connection
     return db
 
 
+def _open(name: Path | str, *, uri: bool = False) -> Connection:
+    return sqlite3.connect(name, uri=uri, isolation_level=None, cached_statements=_STATEMENTS, factory=Connection)
+
+
 def require_file(path: Path) -> None:
     """Raise StoreError unless the path is free or a regular file.
 
@@ -114,7 +118,7 @@ def require_file(path: Path) -> None:
 
 
 @contextmanager
-def transaction(db: sqlite3.Connection, again: Callable[[], bool] = lambda: False) -> Iterator[None]:
+def transaction(db: Connection, again: Callable[[], bool] = lambda: False) -> Iterator[None]:
     """BEGIN IMMEDIATE ... COMMIT; an exception rolls back. Raises WorldError if the disk fails or a lock persists.
 
     Waits for a lock for `BUSY_MS`, and again whenever `again` returns True.
@@ -190,10 +194,11 @@ def is_storage_error(error: sqlite3.Error) -> bool:
     return isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError
 
 
-def _roll_back(db: sqlite3.Connection) -> None:
+def _roll_back(db: Connection) -> None:
     with suppress(sqlite3.Error):  # the disk that refused the commit may refuse this too; nothing was committed
         if db.in_transaction:
             db.execute("ROLLBACK")
+    db.forget_waiting()
 
 
 def _begin(db: sqlite3.Connection, again: Callable[[], bool]) -> None:
@@ -222,7 +227,7 @@ def other_schema(version: int) -> str:
     return f"has schema version {version}, this mailboxd knows {known}: {remedy}"
 
 
-def migrate(db: sqlite3.Connection, now: str) -> None:
+def migrate(db: Connection, now: str) -> None:
     """Migrate to the schema of this program in one transaction; does nothing if it is current.
 
     Raises WorldError for a database of a newer program.

@@ -17,6 +17,7 @@ from mailboxd.core.events import VERSION, Event, Role, upcast
 from mailboxd.core.explain.describe import describe, summarize
 from mailboxd.errors import WorldError
 from mailboxd.host.progress import Progress, silent, stepwise
+from mailboxd.ledger.connection import Connection
 from mailboxd.ledger.database import connect, migrate, schema_version, transaction
 from mailboxd.ledger.projection import project
 from mailboxd.ledger.row_mapping import STRUCTURES
@@ -55,6 +56,7 @@ class Tip:
 
 
 COLUMNS = "seq, at, kind, task, role, actor, data, hash"
+_INSERT = "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 
 START = Tip(0, GENESIS)
 """Before the first event."""
@@ -68,7 +70,7 @@ def tip(db: sqlite3.Connection) -> Tip:
     return Tip(*row) if row else START
 
 
-def append(db: sqlite3.Connection, events: Sequence[Event], now: str, last: Tip, cache: TaskCache) -> list[EventRow]:
+def append(db: Connection, events: Sequence[Event], now: str, last: Tip, cache: TaskCache) -> list[EventRow]:
     """Add events to the log and apply them to the tables and to what the cache keeps, in the caller's transaction.
 
     Returns their rows.
@@ -81,7 +83,7 @@ def append(db: sqlite3.Connection, events: Sequence[Event], now: str, last: Tip,
         row = (seq, data.get("at", now), *who, data_text({**data, "v": VERSION}))
         before = chain(before, row)
         rows.append((*row, before))
-    db.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        db.write_later("events", _INSERT, rows[-1])
     project(db, last.seq + 1, events, cache)
     return rows
 
@@ -162,7 +164,7 @@ def follow_chain(db: sqlite3.Connection, last: Tip, progress: Progress = silent,
     return Tip(expected - 1, before)
 
 
-def replay(db: sqlite3.Connection, progress: Progress = silent, total: int = 0) -> sqlite3.Connection:
+def replay(db: sqlite3.Connection, progress: Progress = silent, total: int = 0) -> Connection:
     """Rebuild the tables in memory from the events alone. Raises WorldError for an invalid event."""
     fresh = empty_tables()
     try:
@@ -173,7 +175,7 @@ def replay(db: sqlite3.Connection, progress: Progress = silent, total: int = 0) 
     return fresh
 
 
-def empty_tables() -> sqlite3.Connection:
+def empty_tables() -> Connection:
     """A database in memory with empty tables."""
     fresh = connect(None)
     migrate(fresh, "")
@@ -182,7 +184,7 @@ def empty_tables() -> sqlite3.Connection:
 
 
 def apply_events(
-    db: sqlite3.Connection, fresh: sqlite3.Connection, last: int, progress: Progress = silent, total: int = 0
+    db: sqlite3.Connection, fresh: Connection, last: int, progress: Progress = silent, total: int = 0
 ) -> int:
     """Apply the events after number `last` to the tables in `fresh`; return the number of the last one.
 

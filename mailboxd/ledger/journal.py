@@ -32,6 +32,7 @@ from mailboxd.core.events import Event, Kind, Role, upcast
 from mailboxd.errors import EXIT_CONFIG, DamagedError
 from mailboxd.host.system import system
 from mailboxd.ledger import event_log
+from mailboxd.ledger.connection import Connection
 from mailboxd.ledger.database import migrate, transaction
 from mailboxd.ledger.event_log import START, Tip
 from mailboxd.ledger.projection import project
@@ -75,6 +76,8 @@ class Journal:
         self._root = root
         self._path = str(folder_of(root))
         self._folder = -1
+        self._own: tuple[int, int] | None = None
+        """Which directory that is."""
         self._file = -1
         self._name = ""
         self._position = Position()
@@ -165,9 +168,10 @@ class Journal:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Hold the lock of the directory, which is opened again if another one has taken its place."""
-        if self._folder < 0 or not _is_at(self._folder, self._path):
+        if self._folder < 0 or _identity_at(self._path) != self._own:
             self._release()
             self._folder = _open_folder(self._root)
+            self._own = _identity(os.fstat(self._folder))
         fcntl.flock(self._folder, fcntl.LOCK_EX)
         try:
             yield
@@ -219,14 +223,17 @@ class Journal:
                 revs[table] = values["rev"]
         self._flush(pending)
         self._position = Position(tip, revs)
-        self._state = self._current_state()
+        self._state = self._state or self._current_state()
 
     def _flush(self, pending: list[str]) -> None:
         """Write lines and forget them."""
         if pending:
-            _write(self._file, ("\n".join(pending) + "\n").encode())
+            raw = ("\n".join(pending) + "\n").encode()
+            _write(self._file, raw)
             pending.clear()
             self._unsynced = True
+            if self._state is not None:
+                self._state = self._state[0] + len(raw), self._state[1]
 
     def _begin(self, db: sqlite3.Connection, name: str, position: Position) -> None:
         """Start the file of a day with what the files before it cover."""
@@ -241,7 +248,7 @@ class Journal:
     def _open(self, name: str) -> None:
         if self._file >= 0:
             os.close(self._file)
-        self._file, self._name = -1, ""
+        self._file, self._name, self._state = -1, "", None
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         self._file = os.open(name, flags, 0o600, dir_fd=self._folder)
         self._name = name
@@ -335,14 +342,16 @@ def _snapshot(db: sqlite3.Connection) -> Iterator[None]:
         db.execute("ROLLBACK")  # nothing was written
 
 
-def _is_at(fd: int, path: str) -> bool:
-    """Whether the open directory is still the one at its path."""
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def _identity_at(path: str) -> tuple[int, int] | None:
+    """Which directory is at a path, without following a link; None: there is none."""
     try:
-        here = os.lstat(path)
+        return _identity(os.lstat(path))
     except OSError:
-        return False
-    mine = os.fstat(fd)
-    return (here.st_dev, here.st_ino) == (mine.st_dev, mine.st_ino)
+        return None
 
 
 def _names(folder: int) -> list[str]:
@@ -510,7 +519,7 @@ def _said(line: bytes) -> Any:
     return None
 
 
-def fill(db: sqlite3.Connection, lines: Iterable[Entry], own: str = "") -> Tip:
+def fill(db: Connection, lines: Iterable[Entry], own: str = "") -> Tip:
     """Fill an empty database from the lines of a journal; returns the last event.
 
     `own` is the id that the database must have, if that is known. Raises DamagedError, WorldError.
@@ -534,7 +543,7 @@ def fill(db: sqlite3.Connection, lines: Iterable[Entry], own: str = "") -> Tip:
 class _Replay:
     """Fills an empty database from the lines of a journal, inside a transaction."""
 
-    def __init__(self, db: sqlite3.Connection, own: str) -> None:
+    def __init__(self, db: Connection, own: str) -> None:
         self._db = db
         self._own = own
         self._columns = {table: _columns(db, table) for table in _KEYS}

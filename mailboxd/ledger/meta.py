@@ -30,7 +30,7 @@ class Meta:
     def __init__(self, db: sqlite3.Connection, written: Written | None = None) -> None:
         self._db = db
         self._written = written or Written()
-        self._reported: dict[str, str] = {}
+        self._reported: dict[str, object] = {}
 
     def get(self, name: str) -> str | None:
         row = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
@@ -51,6 +51,14 @@ class Meta:
         self._reported[name] = text
         sql = "INSERT INTO meta (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = ?2"
         return self._db.execute(f"{sql} WHERE value <> ?2", (name, text)).rowcount > 0
+
+    def _report_mapping(self, name: str, mapping: Mapping[str, str]) -> bool:
+        """The same of a mapping, which mostly is what it was."""
+        if self._reported.get(name) == mapping:
+            return False
+        written = self.report(name, json.dumps(mapping, sort_keys=True))
+        self._reported[name] = dict(mapping)
+        return written
 
     def forget_reported(self) -> None:
         """Write again next time: the last values may have been rolled back."""
@@ -80,7 +88,7 @@ class Meta:
 
     def set_paced(self, paced: Mapping[str, str]) -> None:
         """Which agents have used up their turns of an hour, and until when."""
-        self.report("paced", json.dumps(paced, sort_keys=True))
+        self._report_mapping("paced", paced)
 
     def paced(self, now: str) -> dict[str, str]:
         return {agent: until for agent, until in self._mapping("paced").items() if until > now}
@@ -111,7 +119,7 @@ class Meta:
 
     def set_gone(self, gone: Mapping[str, str]) -> bool:
         """Which agents that tasks wait for do not exist, and how that is known; whether this changed."""
-        return self.report("gone", json.dumps(gone, sort_keys=True))
+        return self._report_mapping("gone", gone)
 
     def gone(self) -> dict[str, str]:
         return self._mapping("gone")
@@ -150,7 +158,7 @@ class Meta:
 
     def set_away(self, away: Mapping[str, str]) -> None:
         """Which agents whose replies are awaited have no daemon, and how that is known."""
-        self.report("away", json.dumps(away, sort_keys=True))
+        self._report_mapping("away", away)
 
     def away(self) -> dict[str, str]:
         return self._mapping("away")
@@ -166,21 +174,21 @@ class Meta:
 
     def set_told(self, told: Mapping[str, str]) -> None:
         """The troubles that people were notified of, and when."""
-        self.report("told", json.dumps(told, sort_keys=True))
+        self._report_mapping("told", told)
 
     def told(self) -> dict[str, str]:
         return self._mapping("told")
 
     def set_held_up(self, held_up: Mapping[str, str]) -> None:
         """To which agents on other hosts mail waits for a receipt, and what holds it up."""
-        self.report("held_up", json.dumps(held_up, sort_keys=True))
+        self._report_mapping("held_up", held_up)
 
     def held_up(self) -> dict[str, str]:
         return self._mapping("held_up")
 
     def set_holders(self, holders: Mapping[str, str]) -> None:
         """Which hosts have the jobs that were given to pools, by attempt."""
-        self.report("holders", json.dumps(holders, sort_keys=True))
+        self._report_mapping("holders", holders)
 
     def holders(self) -> dict[str, str]:
         return self._mapping("holders")
@@ -207,7 +215,7 @@ class Meta:
 
     def set_recovering(self, recovering: Mapping[str, str]) -> None:
         """How far the recovery of turns is whose gateway died, by turn."""
-        self.report("recovering", json.dumps(recovering, sort_keys=True))
+        self._report_mapping("recovering", recovering)
 
     def recovering(self) -> dict[str, str]:
         return self._mapping("recovering")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 import pydantic_core
@@ -32,6 +35,7 @@ from mailboxd.core.outcomes import PromptDigest
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import Mode
 from mailboxd.ledger.conditions import ENDED
+from mailboxd.ledger.connection import Connection
 from mailboxd.ledger.task_cache import TaskCache
 from mailboxd.ledger.tasks import Tasks
 from mailboxd.ledger.written import Written
@@ -53,10 +57,15 @@ EFFECTS: dict[str, type[Any]] = {
     "answer_permission": AnswerPermission,
 }
 _KIND_OF = {kind: name for name, kind in EFFECTS.items()}
-_UPDATE = "UPDATE outbox SET rev = (SELECT max(rev) + 1 FROM outbox)"
-"""Begins every change of one row: the journal finds changed rows by `rev`."""
-_RECENT = 256
-_ORDER = "id, kind, task, agent, data, tries, at, begun, prompt"
+_ROW = "seq, id, kind, task, agent, data, state, tries, not_before, at, begun, rev, prompt"
+_COLUMNS = tuple(_ROW.split(", "))
+_CHANGING = ("state", "tries", "not_before", "begun", "rev", "prompt")
+_changing = itemgetter(*_CHANGING, "id")
+_INSERT = f"INSERT INTO outbox ({_ROW}) VALUES ({', '.join('?' * len(_COLUMNS))})"
+_UPDATE = f"UPDATE outbox SET {', '.join(f'{name} = ?' for name in _CHANGING)} WHERE id = ?"
+_LAST = "SELECT coalesce((SELECT max(seq) FROM outbox WHERE seq > 0), 0), coalesce((SELECT max(rev) FROM outbox), 0)"
+_MOST = 2_000
+"""Pending orders that are read into memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,32 +88,93 @@ class Order:
 _STALE = "INSERT INTO stale_files VALUES (?, 1) ON CONFLICT (task) DO UPDATE SET marks = marks + 1"
 
 
-class Outbox:
-    """Effects that were ordered, until they are done or have failed."""
+Row = dict[str, Any]
+"""A row of `outbox` by its columns, in their order."""
 
-    def __init__(self, db: sqlite3.Connection, cache: TaskCache, written: Written) -> None:
+
+class Outbox:
+    """Effects that were ordered, until they are done or have failed.
+
+    What is pending is kept in memory from one transaction to the next, while nobody else writes. A row waits to be
+    written: an order that begins in the round that gives it is written once.
+    """
+
+    def __init__(self, db: Connection, cache: TaskCache, written: Written) -> None:
         self._db = db
         self._cache = cache
         self._written = written
-        self._recent: dict[str, Effect] = {}
-        """The effects that were added or read last, by their text: an order is read before its task's next step, when
-        it begins and when it ends, and never says anything else."""
+        self._pending: dict[str, tuple[Row, Order]] | None = None
+        """All pending orders with their rows, in order; None = not known."""
+        self._last = 0, 0
+        """The greatest `seq` and `rev`, if the pending orders are known."""
 
-    def _write(self, sql: str, values: Sequence[object]) -> None:
+    def forget(self) -> None:
+        """Others may have written, or something was rolled back."""
+        self._pending = None
+
+    def _known(self) -> dict[str, tuple[Row, Order]] | None:
+        """The pending orders; None if they are many."""
+        if not self._db.in_transaction:
+            return self._pending if self._pending is not None and self._cache.is_current() else None
+        if self._pending is None:
+            rows = self._rows("state = 'pending' ORDER BY seq LIMIT ?", _MOST + 1)
+            if len(rows) <= _MOST:
+                self._pending = {row["id"]: (row, _order(row)) for row in rows}
+                self._last = self._db.execute(_LAST).fetchone()
+        return self._pending
+
+    def _rows(self, where: str, *values: object) -> list[Row]:
+        rows = self._db.execute(f"SELECT {_ROW} FROM outbox WHERE {where}", values)
+        return [dict(zip(_COLUMNS, row, strict=True)) for row in rows]
+
+    def _next(self) -> tuple[int, int]:
+        """The next `seq` and `rev`: the journal finds changed rows by the latter."""
+        if self._pending is None:
+            self._last = self._db.execute(_LAST).fetchone()
+        return self._last[0] + 1, self._last[1] + 1
+
+    def _put(self, row: Row, *, new: bool = False) -> None:
         """Add or change a row; the journal gets it as it is then."""
-        self._written.change("outbox", self._db.execute(f"{sql} RETURNING *", values))
+        before = self._db.waiting("outbox", row["id"])
+        if new or (before is not None and before[0] == _INSERT):
+            sql, values = _INSERT, tuple(row.values())
+        else:
+            sql, values = _UPDATE, _changing(row)
+        self._last = max(self._last[0], row["seq"]), row["rev"]
+        self._db.write_later("outbox", sql, values, row["id"])
+        self._written.put("outbox", row["seq"], row)
+
+    def _change(self, order_id: str, asked: PromptDigest | None = None, **changes: object) -> None:
+        """Change a row; `asked` is what its `prompt` then says."""
+        known = self._known()
+        row, order = (known or {}).get(order_id, (None, None))
+        if row is None:
+            row = next(iter(self._rows("id = ?", order_id)), None)
+        if row is None:
+            return
+        _, rev = self._next()
+        row = {**row, **changes, "rev": rev}
+        self._put(row)
+        if known is None or order is None:
+            return
+        if row["state"] == "pending":
+            changed = replace(order, tries=row["tries"], begun=row["begun"], prompt=asked or order.prompt)
+            known[order_id] = row, changed
+        else:
+            del known[order_id]
 
     def add(self, effect_id: str, task: str, effect: Effect, now: str) -> None:
         """Add a pending effect."""
         kind, agent = _KIND_OF[type(effect)], getattr(effect, "agent", "")
         not_before = getattr(effect, "not_before", None)
         data = pydantic_core.to_json(to_json(effect)).decode()
-        self._remember(data, effect)
-        self._write(
-            "INSERT INTO outbox (id, kind, task, agent, data, state, not_before, at, rev)"
-            " VALUES (?, ?, ?, ?, ?, 'pending', ?, ?, (SELECT coalesce(max(rev), 0) + 1 FROM outbox))",
-            (effect_id, kind, task, agent, data, not_before, now),
-        )
+        known = self._known()
+        seq, rev = self._next()
+        values = (seq, effect_id, kind, task, agent, data, "pending", 0, not_before, now, None, rev, None)
+        row = dict(zip(_COLUMNS, values, strict=True))
+        self._put(row, new=True)
+        if known is not None:
+            known[effect_id] = row, Order(effect_id, kind, task, agent, effect, 0, now)
         self._cache.starts_timer(not_before)
         self._cache.ordered(task, kind, effect_id)
 
@@ -123,12 +193,28 @@ class Outbox:
 
         Without the creation of children, for which nothing is performed.
         """
-        rows = self._db.execute(
-            f"SELECT {_ORDER} FROM outbox WHERE state = 'pending' AND kind <> 'create_children'"
+        if (known := self._known()) is not None:
+            found = (
+                order
+                for row, order in known.values()
+                if row["kind"] != "create_children" and (row["not_before"] is None or row["not_before"] <= now)
+            )
+            return [*islice(found, passed, None if limit < 0 else passed + limit)]
+        rows = self._rows(
+            "state = 'pending' AND kind <> 'create_children'"
             " AND (not_before IS NULL OR not_before <= ?) ORDER BY seq LIMIT ? OFFSET ?",
-            (now, limit, passed),
+            now,
+            limit,
+            passed,
         )
-        return [self._order(row) for row in rows]
+        return [*map(_order, rows)]
+
+    def calls(self, now: str) -> dict[str, int] | None:
+        """The number of turns per agent that are pending and not delayed; None if that has to be read."""
+        if (known := self._known()) is None:
+            return None
+        turns = (row for row, order in known.values() if order.kind == "run_turn")
+        return Counter(row["agent"] for row in turns if row["not_before"] is None or row["not_before"] <= now)
 
     def begun_turns(self) -> list[tuple[str, str, str]]:
         """The turns that have begun and not ended: the ids of their orders, with their tasks and agents."""
@@ -139,13 +225,11 @@ class Outbox:
         """The next children of large plans that are to be created, or None."""
         if self._cache.all_children_exist and self._cache.is_current():
             return None
-        row = self._db.execute(
-            f"SELECT {_ORDER} FROM outbox WHERE state = 'pending' AND kind = 'create_children' ORDER BY seq LIMIT 1"
-        ).fetchone()
-        if row is None:
+        rows = self._rows("state = 'pending' AND kind = 'create_children' ORDER BY seq LIMIT 1")
+        if not rows:
             self._cache.all_children_exist = self._db.in_transaction
             return None
-        order = self._order(row)
+        order = _order(rows[0])
         assert isinstance(order.effect, CreateChildren)
         return order, order.effect
 
@@ -155,7 +239,7 @@ class Outbox:
         Without a boot only the prompt is noted, for a call that shows by itself whether it was made.
         """
         text = None if prompt is None else pydantic_core.to_json(to_json(prompt)).decode()
-        self._write(f"{_UPDATE}, begun = ?, prompt = ? WHERE id = ?", (boot, text, order_id))
+        self._change(order_id, asked=prompt, begun=boot, prompt=text)
 
     def mark_uncertain(self, sent: Collection[str]) -> None:
         """Mark what may have been done after the restored backup was made.
@@ -163,28 +247,27 @@ class Outbox:
         Turns that were begun, or whose message was `sent`, are looked up as after a power failure. Other messages in
         `sent` are not sent again.
         """
-        begun = "begun = 'an older database'"
-        self._update_pending(begun, "begun IS NOT NULL")
+        begun = {"begun": "an older database"}
+        self._change_pending(begun, "begun IS NOT NULL")
         for message in sent:
             is_its = "json_extract(data, '$.message_id') = ?"
-            self._update_pending(begun, f"kind = 'run_turn' AND {is_its}", message)
-            self._update_pending("state = 'failed'", f"kind <> 'run_turn' AND {is_its}", message)
+            self._change_pending(begun, f"kind = 'run_turn' AND {is_its}", message)
+            self._change_pending({"state": "failed"}, f"kind <> 'run_turn' AND {is_its}", message)
 
     def fail_commands(self, task_id: str) -> None:
         """Fail the pending effects of a task that would run commands: checks and approved actions."""
         kinds = "('run_check', 'prepare', 'perform', 'verify')"
-        self._update_pending("state = 'failed'", f"task = ? AND kind IN {kinds}", task_id)
+        self._change_pending({"state": "failed"}, f"task = ? AND kind IN {kinds}", task_id)
 
-    def _update_pending(self, change: str, where: str, *args: str) -> None:
+    def _change_pending(self, changes: Mapping[str, Any], where: str, *args: str) -> None:
         """Change the pending effects that match, one by one: each change has a number of its own."""
-        ids = self._db.execute(f"SELECT id FROM outbox WHERE state = 'pending' AND {where}", args).fetchall()
-        for row in ids:
-            self._write(f"{_UPDATE}, {change} WHERE id = ?", row)
+        for row in self._rows(f"state = 'pending' AND {where} ORDER BY seq", *args):
+            self._change(row["id"], **changes)
         self._cache.forget_orders()
 
     def finish(self, order_id: str, state: str = "done") -> None:
         """Mark the effect as `done` or `failed`."""
-        self._write(f"{_UPDATE}, state = ? WHERE id = ?", (state, order_id))
+        self._change(order_id, state=state)
         self._cache.settled(order_id)
 
     def is_resent(self, task_id: str) -> bool:
@@ -207,56 +290,51 @@ class Outbox:
         return row is not None
 
     def postpone(self, order_id: str, not_before: str) -> None:
-        self._write(f"{_UPDATE}, tries = tries + 1, not_before = ? WHERE id = ?", (not_before, order_id))
+        """Try the effect again later."""
+        self._change(order_id, tries=self.get(order_id).tries + 1, not_before=not_before)
         self._cache.starts_timer(not_before)
 
     def delay(self, order_id: str, not_before: str) -> None:
         """Perform the effect later, which is no failed try."""
-        self._write(f"{_UPDATE}, not_before = ? WHERE id = ?", (not_before, order_id))
+        self._change(order_id, not_before=not_before)
         self._cache.starts_timer(not_before)
 
     def notices(self, what: str) -> list[Order]:
         """The pending notices of this kind, in order, also those that wait."""
-        rows = self._db.execute(
-            f"SELECT {_ORDER} FROM outbox INDEXED BY outbox_open WHERE state = 'pending' AND kind = 'notify'"
-            " AND coalesce(json_extract(data, '$.what'), 'approval') = ? ORDER BY seq",
-            (what,),
+        rows = self._rows(
+            "state = 'pending' AND kind = 'notify' AND coalesce(json_extract(data, '$.what'), 'approval') = ?"
+            " ORDER BY seq",
+            what,
         )
-        return [self._order(row) for row in rows]
+        return [*map(_order, rows)]
 
     def hasten_notices(self) -> None:
         """Look at all notices that wait at once: the clock may have been set, and a target be back."""
-        self._update_pending("not_before = NULL", "kind = 'notify' AND not_before IS NOT NULL")
+        self._change_pending({"not_before": None}, "kind = 'notify' AND not_before IS NOT NULL")
 
     def shift_delays(self, now: str, seconds: float) -> None:
         """Delay effects that are not due at `now` by `seconds` more."""
-        rows = self._db.execute(
-            "SELECT id, not_before FROM outbox WHERE state = 'pending' AND not_before > ?", (now,)
-        ).fetchall()
-        for order_id, not_before in rows:
-            self._write(f"{_UPDATE}, not_before = ? WHERE id = ?", (plus(not_before, seconds), order_id))
+        for row in self._rows("state = 'pending' AND not_before > ? ORDER BY seq", now):
+            self._change(row["id"], not_before=plus(row["not_before"], seconds))
         self._cache.forget_orders()
 
     def get(self, order_id: str) -> Order:
         """The effect with this id. Raises KeyError."""
-        row = self._db.execute(f"SELECT {_ORDER} FROM outbox WHERE id = ?", (order_id,)).fetchone()
-        if row is None:
+        known = self._known()
+        if known is not None and order_id in known:
+            return known[order_id][1]
+        rows = self._rows("id = ?", order_id)
+        if not rows:
             raise KeyError(order_id)
-        return self._order(row)
+        return _order(rows[0])
 
-    def _order(self, row: Sequence[Any]) -> Order:
-        order_id, kind, task, agent, data, tries, at, begun, prompt = row
-        known = self._recent.get(data)
-        effect: Effect = known if known is not None and type(known) is EFFECTS[kind] else _decoded(kind, data)
-        if effect is not known:
-            self._remember(data, effect)
-        asked = None if prompt is None else from_json(PromptDigest, json.loads(prompt))
-        return Order(order_id, kind, task, agent, effect, tries, at, begun, asked)
 
-    def _remember(self, data: str, effect: Effect) -> None:
-        if len(self._recent) >= _RECENT:
-            del self._recent[next(iter(self._recent))]
-        self._recent[data] = effect
+def _order(row: Row) -> Order:
+    effect: Effect = from_json(EFFECTS[row["kind"]], json.loads(row["data"]))
+    prompt = None if row["prompt"] is None else from_json(PromptDigest, json.loads(row["prompt"]))
+    return Order(
+        row["id"], row["kind"], row["task"], row["agent"], effect, row["tries"], row["at"], row["begun"], prompt
+    )
 
 
 class StaleFiles:
@@ -276,9 +354,9 @@ class StaleFiles:
 
     def mark(self, touched: Collection[str]) -> None:
         """Mark the files that show these tasks: a task's own, that of its parent, or both."""
-        tasks = [task for task_id in touched if (task := self._tasks.get(task_id)) is not None]
-        files = {task.id for task in tasks if task.parent is None or task.mode is Mode.COORDINATING}
-        files |= {task.parent for task in tasks if task.parent is not None}
+        places = self._tasks.places(touched)
+        files = {task for task, parent, mode in places if parent is None or mode == Mode.COORDINATING}
+        files |= {parent for _, parent, _ in places if parent is not None}
         if self._unread is not None:
             files -= self._unread
             self._unread |= files
@@ -300,8 +378,3 @@ class StaleFiles:
     def clear(self, task_id: str, marks: int) -> None:
         """The file shows the state at that number of marks; later marks remain."""
         self._db.execute("DELETE FROM stale_files WHERE task = ? AND marks = ?", (task_id, marks))
-
-
-def _decoded(kind: str, data: str) -> Effect:
-    effect: Effect = from_json(EFFECTS[kind], json.loads(data))
-    return effect

@@ -22,6 +22,9 @@ _OF_AGENT = f"{RUNNABLE} AND kids = 0 AND executor = :executor AND (attempt > 0)
 _MAY_START = f"{_OF_AGENT} AND {RESTED} AND {is_not_held('id')} AND {UNCLAIMED}"
 _READ = "SELECT id, priority, by_person, created_at, seq FROM tasks WHERE"
 _FIRST = f"{_READ} {_MAY_START} ORDER BY priority DESC, by_person DESC, seq LIMIT :most"
+_FIRST_OF_EACH = " UNION ALL ".join(
+    f"SELECT {again}, id, priority, by_person FROM ({_FIRST.replace(':again', again)})" for again in ("0", "1")
+)
 _FIRST_OF_CLASS = f"{_READ} {_MAY_START} AND priority = :priority AND by_person = :by_person ORDER BY seq LIMIT :most"
 _HIGHEST = f"SELECT max(priority) FROM tasks WHERE {_OF_AGENT}"
 _PRIORITIES = (  # one seek for each: SQLite has no skip scan for this
@@ -60,6 +63,21 @@ def first_of(
                 risen = raised(at, to_epoch(now) - to_epoch(born), ageing)
                 found.append((-risen, not by_person, seq, Placed(task, risen, by_person)))
     return [placed for _, _, _, placed in sorted(found, key=lambda one: one[:3])[:most]]
+
+
+def first_of_each(
+    db: sqlite3.Connection, executor: str, now: str, ageing: float, *, most: int, claims: str = "[]"
+) -> tuple[list[Placed], list[Placed]]:
+    """As `first_of`, of those without an attempt before, and of those with one."""
+    found: tuple[list[Placed], list[Placed]] = [], []
+    if ageing:
+        for again, placed in enumerate(found):
+            placed += first_of(db, executor, now, ageing, again=bool(again), most=most, claims=claims)
+        return found
+    given = {"executor": executor, "now": now, "most": most, "claims": claims}
+    for again, task, at, person in db.execute(_FIRST_OF_EACH, given):
+        found[again].append(Placed(task, at, bool(person)))
+    return found
 
 
 def ahead_of(db: sqlite3.Connection, task_id: str, now: str, ageing: float) -> Ahead:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from mailboxd.core.model import Attempt, Handover, Task, Usage
 from mailboxd.core.repetition import Repetition
 from mailboxd.core.vocabulary import OPERATORS, TERMINAL, Phase, ReviewLoss, WaitsFor
 from mailboxd.ledger.conditions import ABOVE
+from mailboxd.ledger.connection import Connection
 from mailboxd.ledger.row_mapping import (
     APPROVAL_COLUMNS,
     ATTEMPT_COLUMNS,
@@ -24,10 +24,9 @@ from mailboxd.ledger.row_mapping import (
     columns_of,
     insert,
     row_of,
-    update,
 )
 from mailboxd.ledger.spending import cap_raised, turn_spent
-from mailboxd.ledger.task_cache import TaskCache
+from mailboxd.ledger.task_cache import ASKED_IN_TURN, HELD, STEERED, TaskCache
 
 UNMET = (
     "(SELECT count(*) FROM dependencies d LEFT JOIN tasks n ON n.id = d.needs"
@@ -57,16 +56,17 @@ _INSERT = insert(
     (*TASK_COLUMNS, "seq", "priority", "deadline"),
     (("unmet", UNMET), ("parent_live", _LIVE), ("by_person", _BY_PERSON)),
 )
-_ONE_MORE = "UPDATE tasks SET kids = kids + (id = ?1), tree_tasks = tree_tasks + (id = ?2) WHERE id IN (?1, ?2)"
-"""Counts a child for its parent, and a task for its tree, whose count is kept in the root."""
 
 
-def _task_created(db: sqlite3.Connection, seq: int, event: Event, cache: TaskCache) -> None:
+def _task_created(db: Connection, seq: int, event: Event, cache: TaskCache) -> None:
     """Insert a task and its dependencies; its parent has been inserted before."""
     task = event.data["task"] | event.data.get("changes", {})
     policy: Mapping[str, Any] = task.get("policy", {})
-    db.executemany("INSERT OR IGNORE INTO dependencies VALUES (?, ?)", [(task["id"], n) for n in event.data["needs"]])
-    db.execute(_INSERT, (*row_of(Task, task), seq, policy.get("priority", 0), policy.get("deadline")))
+    needs = event.data["needs"]
+    db.executemany("INSERT OR IGNORE INTO dependencies VALUES (?, ?)", [(task["id"], need) for need in needs])
+    cache.born(task["id"], needs)
+    db.settle("tasks", "phase")  # it is counted in the new row
+    db.write_later("tasks", _INSERT, (*row_of(Task, task), seq, policy.get("priority", 0), policy.get("deadline")))
     if "handover" in task.get("origin", ()):
         _handed_over(db, task["id"], event.data["at"], task["origin"])
     if "flow" in task:
@@ -74,13 +74,21 @@ def _task_created(db: sqlite3.Connection, seq: int, event: Event, cache: TaskCac
         db.execute(_CANCELLED_COUNTS, (task["id"],))
     if "claims" in task:
         cache.some_claim = True
+    if "held" in task:
+        cache.absent.discard(HELD)
     if task["parent"] is not None:
-        db.execute(_ONE_MORE, (task["parent"], task["root"]))
-        cache.count(task["parent"], "kids", 1)
-        cache.count(task["root"], "tree_tasks", 1)
+        _count(db, cache, task["parent"], kids=1)
+        _count(db, cache, task["root"], tree_tasks=1)
 
 
-def _handed_over(db: sqlite3.Connection, task: str, at: str, origin: Mapping[str, Any]) -> None:
+def _count(db: Connection, cache: TaskCache, task_id: str, **counts: int) -> None:
+    """Add to counts of a task, in its row and in the cache."""
+    db.change_later("tasks", task_id, {}, counts)
+    for name, by in counts.items():
+        cache.count(task_id, name, by)
+
+
+def _handed_over(db: Connection, task: str, at: str, origin: Mapping[str, Any]) -> None:
     """Record who handed a task over; it keeps its time when a person lets it go on."""
     row = from_json(Handover, origin["handover"])
     db.execute(
@@ -99,32 +107,39 @@ _TURN = (
 """Counts a turn for its task and for its tree, whose count is kept in the root."""
 
 
-def usage_recorded(db: sqlite3.Connection, event: Event, cache: TaskCache) -> None:
+def usage_recorded(db: Connection, event: Event, cache: TaskCache) -> None:
     """Add the usage to the task and all its ancestors."""
     turn = event.data.get("turn")
     usage = from_json(Usage, (turn or event.data)["usage"])
     used, cost = tokens(usage), usage.cost_usd or 0.0
     if event.task is not None and (used or cost):
-        db.execute(
-            f"UPDATE tasks SET spent_tokens = spent_tokens + ?2, spent_usd = spent_usd + ?3 WHERE id IN"
-            f" ({ABOVE.replace('?', '?1')} SELECT id FROM above)",
-            (event.task, used, cost),
-        )
-        for task in cache.lineage(event.task):
+        line = [*cache.lineage(event.task)]
+        for task in line:
             cache.count(task.id, "spent_tokens", used)
             cache.count(task.id, "spent_usd", cost)
+        if line and line[-1].parent is None and all(task.id in cache.counts for task in line):
+            for task in line:  # dollars as they are now: two sums of floats added up could differ in the last digit
+                db.change_later(
+                    "tasks", task.id, {"spent_usd": cache.counts[task.id].spent_usd}, {"spent_tokens": used}
+                )
+        else:
+            db.execute(
+                f"UPDATE tasks SET spent_tokens = spent_tokens + ?2, spent_usd = spent_usd + ?3 WHERE id IN"
+                f" ({ABOVE.replace('?', '?1')} SELECT id FROM above)",
+                (event.task, used, cost),
+            )
     if turn is not None:
         if event.task is not None and turn["ran"]:
-            db.execute(_TURN, (event.task,))
-            cache.count(event.task, "turns", 1)
-            for task in cache.lineage(event.task):
-                if task.parent is None:
-                    cache.count(task.id, "tree_turns", 1)
+            if (task_ := cache.known(event.task)) is None:
+                db.execute(_TURN, (event.task,))
+            else:
+                _count(db, cache, event.task, turns=1)
+                _count(db, cache, task_.root, tree_turns=1)
         _count_fault(db, turn, cache)
         turn_spent(db, event)
 
 
-def _count_fault(db: sqlite3.Connection, turn: Mapping[str, Any], cache: TaskCache) -> None:
+def _count_fault(db: Connection, turn: Mapping[str, Any], cache: TaskCache) -> None:
     agent = turn["agent"].lower()
     if turn["outcome"] == "succeeded" and cache.has_no_faults(agent):
         return
@@ -139,7 +154,7 @@ def _count_fault(db: sqlite3.Connection, turn: Mapping[str, Any], cache: TaskCac
         db.execute("UPDATE breakers SET failures = 0 WHERE agent = ?", (agent,))
 
 
-def breaker_moved(db: sqlite3.Connection, event: Event, cache: TaskCache) -> None:
+def breaker_moved(db: Connection, event: Event, cache: TaskCache) -> None:
     cache.breakers = None
     data = event.data
     state = data["state"]
@@ -156,7 +171,7 @@ _KIDS = {Phase.COMPLETED: "kids_completed", Phase.FAILED: "kids_failed", Phase.C
 _TASK_COLUMNS = frozenset(TASK_COLUMNS)
 
 
-def project(db: sqlite3.Connection, seq: int, events: Sequence[Event], cache: TaskCache) -> None:
+def project(db: Connection, seq: int, events: Sequence[Event], cache: TaskCache) -> None:
     """Apply consecutive events to the tables and to the counts in the cache; `seq` is the number of the first."""
     for number, event in enumerate(events, seq):
         if cache.quiet_until is not None and _may_set_timer(event):
@@ -190,7 +205,7 @@ def _may_set_timer(event: Event) -> bool:
     return bool(steps) and (steps[0]["from"] in TERMINAL or steps[-1]["to"] == Phase.EXECUTION_READY)
 
 
-def _task_event(db: sqlite3.Connection, seq: int, event: Event, cache: TaskCache) -> None:
+def _task_event(db: Connection, seq: int, event: Event, cache: TaskCache) -> None:
     """Apply an event of a task, part by part."""
     data = event.data
     if event.kind is Kind.TASK_CREATED:
@@ -201,10 +216,15 @@ def _task_event(db: sqlite3.Connection, seq: int, event: Event, cache: TaskCache
         _passed(db, event.task, steps[0]["from"], steps[-1]["to"], cache)
     if event.kind is Kind.ATTEMPT_STARTED:
         db.execute(_INSERT_ATTEMPT, row_of(Attempt, data["attempt"]))
+        if "steered" in data["attempt"]:
+            cache.absent.discard(STEERED)
     if changes := data.get("attempt_changes"):
+        if changes.get("steered") or changes.get("status") == "running":
+            cache.absent.discard(STEERED)
         _change(db, "attempts", ATTEMPT_COLUMNS, data["attempt"], changes)
     for artifact in data.get("artifacts", ()):
-        _insert_named(db, "artifacts", {**artifact, "task": event.task, "at": data["at"]})
+        row = {**artifact, "task": event.task, "at": data["at"]}
+        db.write_later("artifacts", insert("artifacts", tuple(row)), tuple(columns_of(row).values()))
     if "turn" in data:
         usage_recorded(db, event, cache)
 
@@ -214,31 +234,34 @@ _INSERT_ATTEMPT = insert("attempts", ATTEMPT_COLUMNS)
 _INSERT_REPETITION = insert("repetitions", REPETITION_COLUMNS)
 
 
-def _task_changed(db: sqlite3.Connection, event: Event, cache: TaskCache) -> None:
+def _task_changed(db: Connection, event: Event, cache: TaskCache) -> None:
     changes: Mapping[str, Any] = event.data["changes"]
     if "flow" in changes:
         cache.some_choose = None
     if "claims" in changes:
         cache.some_claim = None
+    if "held" in changes:
+        cache.absent.discard(HELD)
     if unknown := changes.keys() - _TASK_COLUMNS:
         raise ValueError(f"{event.kind} changes unknown columns {sorted(unknown)}")
     columns = {"updated_at": event.data["at"], **columns_of(changes)}
     if "policy" in changes:
         columns["priority"] = changes["policy"].get("priority", 0)
         columns["deadline"] = changes["policy"].get("deadline")
-    db.execute(update("tasks", tuple(columns)), (*columns.values(), event.task))
-    if event.task is not None and "handover" in changes.get("origin", ()):
+    if event.task is None:
+        raise ValueError(f"{event.kind} changes no task")
+    db.change_later("tasks", event.task, columns)
+    if "handover" in changes.get("origin", ()):
         _handed_over(db, event.task, event.data["at"], changes["origin"])
 
 
-def _passed(db: sqlite3.Connection, task_id: str | None, source: str, target: str, cache: TaskCache) -> None:
+def _passed(db: Connection, task_id: str | None, source: str, target: str, cache: TaskCache) -> None:
     """Update the neighbours of a task that goes from one phase to another."""
     step = (target == Phase.COMPLETED) - (source == Phase.COMPLETED)
     if step:  # checked first: finding nothing costs a tenth of an update
         waiting = db.execute("SELECT task FROM dependencies WHERE needs = ?", (task_id,)).fetchall()
-        db.executemany("UPDATE tasks SET unmet = unmet - ? WHERE id = ?", [(step, task) for (task,) in waiting])
         for (task,) in waiting:
-            cache.count(task, "unmet", -step)
+            _count(db, cache, task, unmet=-step)
     if gone := (target == Phase.CANCELLED) - (source == Phase.CANCELLED):
         db.execute(_ONE_CANCELLED, (gone, task_id))
         cache.forget_counts()
@@ -247,44 +270,43 @@ def _passed(db: sqlite3.Connection, task_id: str | None, source: str, target: st
     for phase, by in ((source, -1), (target, 1)):
         if phase in TERMINAL:
             name = _KIDS[Phase(phase)]
-            db.execute(
-                f"UPDATE tasks SET {name} = {name} + ? WHERE id = (SELECT parent FROM tasks WHERE id = ?)",
-                (by, task_id),
-            )
-            if (task_ := cache.known(task_id)) is not None:
-                cache.count(task_.parent, name, by)
+            if (task_ := cache.known(task_id)) is None:
+                parent = "(SELECT parent FROM tasks WHERE id = ?)"
+                db.execute(f"UPDATE tasks SET {name} = {name} + ? WHERE id = {parent}", (by, task_id))
+            elif task_.parent is not None:
+                _count(db, cache, task_.parent, **{name: by})
     if Phase.EXECUTING in (source, target) and not cache.has_no_children(task_id):
         db.execute("UPDATE tasks SET parent_live = ? WHERE parent = ?", (target == Phase.EXECUTING, task_id))
 
 
-def _needs_changed(db: sqlite3.Connection, event: Event, cache: TaskCache) -> None:
+def _needs_changed(db: Connection, event: Event, cache: TaskCache) -> None:
     cache.forget_counts()
+    cache.needs.clear()
     db.execute("DELETE FROM dependencies WHERE task = ?", (event.task,))
     db.executemany("INSERT OR IGNORE INTO dependencies VALUES (?, ?)", [(event.task, n) for n in event.data["needs"]])
     db.execute(f"UPDATE tasks SET unmet = {UNMET} WHERE id = ?1", (event.task,))
     db.execute(_CANCELLED_COUNTS, (event.task,))
 
 
-def _approval_requested(db: sqlite3.Connection, event: Event, cache: TaskCache) -> None:
+def _approval_requested(db: Connection, event: Event, cache: TaskCache) -> None:
     cache.forget_counts()
+    cache.absent.discard(ASKED_IN_TURN)
     db.execute(_INSERT_APPROVAL, row_of(Approval, event.data["approval"]))
 
 
-def _approval_changed(db: sqlite3.Connection, event: Event) -> None:
+def _approval_changed(db: Connection, event: Event) -> None:
     _change(db, "approvals", APPROVAL_COLUMNS, event.data["approval"], event.data["changes"])
 
 
-def _change(
-    db: sqlite3.Connection, table: str, columns: tuple[str, ...], row_id: str, changes: Mapping[str, Any]
-) -> None:
+def _change(db: Connection, table: str, columns: tuple[str, ...], row_id: str, changes: Mapping[str, Any]) -> None:
     """Change fields of one row. Raises ValueError for unknown columns."""
     if unknown := set(changes) - set(columns):
         raise ValueError(f"{table} has no columns {sorted(unknown)}")
     if changes:
-        db.execute(update(table, tuple(changes)), (*columns_of(changes).values(), row_id))
+        db.change_later(table, row_id, columns_of(changes))
 
 
-def _review_requested(db: sqlite3.Connection, event: Event) -> None:
+def _review_requested(db: Connection, event: Event) -> None:
     data = event.data
     db.execute(
         "INSERT INTO review_requests VALUES (?, ?, ?, ?, 1, 0, 0, 0)"
@@ -293,7 +315,7 @@ def _review_requested(db: sqlite3.Connection, event: Event) -> None:
     )
 
 
-def _review_lost(db: sqlite3.Connection, event: Event) -> None:
+def _review_lost(db: Connection, event: Event) -> None:
     data = event.data
     column_ = _LOST[ReviewLoss(data["why"])]
     db.execute(
@@ -303,16 +325,16 @@ def _review_lost(db: sqlite3.Connection, event: Event) -> None:
     )
 
 
-def _review_appended(db: sqlite3.Connection, event: Event) -> None:
+def _review_appended(db: Connection, event: Event) -> None:
     review = {**event.data["review"], "task": event.task, "at": event.data["at"]}
     _insert_named(db, "reviews", review)
 
 
-def _check_ended(db: sqlite3.Connection, event: Event) -> None:
+def _check_ended(db: Connection, event: Event) -> None:
     _insert_named(db, "check_runs", {**event.data["check"], "task": event.task, "at": event.data["at"]})
 
 
-def _message_recorded(db: sqlite3.Connection, event: Event) -> None:
+def _message_recorded(db: Connection, event: Event) -> None:
     _insert_named(db, "messages", {**event.data["message"], "task": event.task, "at": event.data["at"]})
 
 
@@ -321,7 +343,7 @@ _SAME_NAME = f"{_REJECTED} AND name = ?2 AND coalesce(sender, ?3) = ?3"
 _SAME_WORK = f"{_REJECTED} AND task_id IS NOT NULL AND task_id = ?2 AND sender = ?3"
 
 
-def _message_received(db: sqlite3.Connection, event: Event) -> None:
+def _message_received(db: Connection, event: Event) -> None:
     """A rejected file no longer needs attention once its sender's next version of it is accepted."""
     _message_recorded(db, event)
     at, message = event.data["at"], event.data["message"]
@@ -330,19 +352,19 @@ def _message_received(db: sqlite3.Connection, event: Event) -> None:
         db.execute(_SAME_WORK, (at, message.get("task_id"), message.get("sender")))
 
 
-def _message_dismissed(db: sqlite3.Connection, event: Event) -> None:
+def _message_dismissed(db: Connection, event: Event) -> None:
     db.execute("UPDATE messages SET dismissed = ? WHERE id = ?", (event.data["at"], event.data["id"]))
 
 
-def _message_filed(db: sqlite3.Connection, event: Event) -> None:
+def _message_filed(db: Connection, event: Event) -> None:
     db.execute("UPDATE messages SET path = ? WHERE id = ?", (event.data["path"], event.data["id"]))
 
 
-def _message_undelivered(db: sqlite3.Connection, event: Event) -> None:
+def _message_undelivered(db: Connection, event: Event) -> None:
     db.execute("UPDATE messages SET verdict = 'undelivered' WHERE id = ?", (event.data["id"],))
 
 
-def _edit_refused(db: sqlite3.Connection, event: Event) -> None:
+def _edit_refused(db: Connection, event: Event) -> None:
     """Events of earlier versions name no `local_id`: they had no row."""
     data = event.data
     if "local_id" in data:
@@ -350,7 +372,7 @@ def _edit_refused(db: sqlite3.Connection, event: Event) -> None:
         db.execute("INSERT OR REPLACE INTO refused_files VALUES (?, ?, ?, ?, ?, ?, ?, NULL)", row)
 
 
-def _edit_settled(db: sqlite3.Connection, event: Event) -> None:
+def _edit_settled(db: Connection, event: Event) -> None:
     data = event.data
     if data["how"] == "dismissed":
         db.execute("UPDATE refused_files SET dismissed = ? WHERE local_id = ?", (data["at"], data["local_id"]))
@@ -358,22 +380,22 @@ def _edit_settled(db: sqlite3.Connection, event: Event) -> None:
         db.execute("DELETE FROM refused_files WHERE local_id = ?", (data["local_id"],))
 
 
-def _doubted(db: sqlite3.Connection, event: Event) -> None:
+def _doubted(db: Connection, event: Event) -> None:
     data = event.data
     row = (data["id"], event.task, data["at"], data["about"], data["text"])
     db.execute("INSERT INTO doubts VALUES (?, ?, ?, ?, ?, NULL)", row)
 
 
-def _doubt_dismissed(db: sqlite3.Connection, event: Event) -> None:
+def _doubt_dismissed(db: Connection, event: Event) -> None:
     db.execute("UPDATE doubts SET dismissed = ? WHERE id = ?", (event.data["at"], event.data["id"]))
 
 
-def _notice_sent(db: sqlite3.Connection, event: Event) -> None:
+def _notice_sent(db: Connection, event: Event) -> None:
     data = event.data
     db.execute("DELETE FROM untold_notices WHERE id = ? AND addressee = ?", (data["id"], data["to"]))
 
 
-def _notice_failed(db: sqlite3.Connection, event: Event) -> None:
+def _notice_failed(db: Connection, event: Event) -> None:
     data = event.data
     row = (data["id"], data["to"], event.task, data["what"], data["at"], data["why"], data["again"])
     db.execute(
@@ -383,7 +405,7 @@ def _notice_failed(db: sqlite3.Connection, event: Event) -> None:
     )
 
 
-def _notice_settled(db: sqlite3.Connection, event: Event) -> None:
+def _notice_settled(db: Connection, event: Event) -> None:
     data = event.data
     if "to" in data:
         sql = "UPDATE untold_notices SET dismissed = ? WHERE addressee = ? AND dismissed IS NULL"
@@ -392,14 +414,14 @@ def _notice_settled(db: sqlite3.Connection, event: Event) -> None:
         db.execute("DELETE FROM untold_notices WHERE id = ?", (data["id"],))
 
 
-def _sender_told(db: sqlite3.Connection, event: Event) -> None:
+def _sender_told(db: Connection, event: Event) -> None:
     data = event.data
     db.execute("DELETE FROM waits_told WHERE task = ?", (event.task,))
     if data["waits_for"] != WaitsFor.NOTHING:
         db.execute("INSERT INTO waits_told VALUES (?, ?, ?)", (event.task, data["waits_for"], data["why"]))
 
 
-def _peer_waits(db: sqlite3.Connection, event: Event) -> None:
+def _peer_waits(db: Connection, event: Event) -> None:
     data = event.data
     db.execute("DELETE FROM waits_at_peers WHERE task = ?", (event.task,))
     if data["waits_for"] != WaitsFor.NOTHING:
@@ -407,40 +429,40 @@ def _peer_waits(db: sqlite3.Connection, event: Event) -> None:
         db.execute("INSERT INTO waits_at_peers VALUES (?, ?, ?, ?, ?)", row)
 
 
-def _order_held(db: sqlite3.Connection, event: Event) -> None:
+def _order_held(db: Connection, event: Event) -> None:
     data = event.data
     said = json.dumps(data["said"], separators=(",", ":"), sort_keys=True)
     row = (data["id"], event.task, data["name"], said, data["approval"], data["by"], data["at"], data["due"])
     db.execute("INSERT INTO held_orders VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
 
 
-def _order_released(db: sqlite3.Connection, event: Event) -> None:
+def _order_released(db: Connection, event: Event) -> None:
     db.execute("DELETE FROM held_orders WHERE id = ?", (event.data["id"],))
 
 
-def _repetition_created(db: sqlite3.Connection, event: Event) -> None:
+def _repetition_created(db: Connection, event: Event) -> None:
     one = event.data["repetition"]
     db.execute(_INSERT_REPETITION, row_of(Repetition, one))
     if "handover" in event.data:
         _handed_over(db, one["id"], event.data["at"], event.data)
 
 
-def _repetition_ran(db: sqlite3.Connection, event: Event) -> None:
+def _repetition_ran(db: Connection, event: Event) -> None:
     data = event.data
     _repetition_changed(db, event)
     rows = [(data["id"], run["number"], run["at"], run["task"], data["at"]) for run in data["runs"]]
     db.executemany("INSERT INTO repetition_runs VALUES (?, ?, ?, ?, ?)", rows)
 
 
-def _repetition_changed(db: sqlite3.Connection, event: Event) -> None:
+def _repetition_changed(db: Connection, event: Event) -> None:
     _change(db, "repetitions", REPETITION_COLUMNS, event.data["id"], event.data["changes"])
 
 
-def _insert_named(db: sqlite3.Connection, table: str, row: Mapping[str, Any]) -> None:
+def _insert_named(db: Connection, table: str, row: Mapping[str, Any]) -> None:
     db.execute(insert(table, tuple(row)), tuple(columns_of(row).values()))
 
 
-_COUNTERS: Mapping[Kind, Callable[[sqlite3.Connection, Event, TaskCache], None]] = {
+_COUNTERS: Mapping[Kind, Callable[[Connection, Event, TaskCache], None]] = {
     Kind.NEEDS_CHANGED: _needs_changed,
     Kind.USAGE_REPORTED: usage_recorded,
     Kind.BREAKER_OPENED: breaker_moved,
@@ -449,7 +471,7 @@ _COUNTERS: Mapping[Kind, Callable[[sqlite3.Connection, Event, TaskCache], None]]
     Kind.APPROVAL_REQUESTED: _approval_requested,
 }
 """What writes something that the cache keeps."""
-_WRITERS: Mapping[Kind, Callable[[sqlite3.Connection, Event], None]] = {
+_WRITERS: Mapping[Kind, Callable[[Connection, Event], None]] = {
     Kind.REVIEW_REQUESTED: _review_requested,
     Kind.REVIEW_LOST: _review_lost,
     Kind.REVIEW_APPENDED: _review_appended,

@@ -89,12 +89,6 @@ def insert(table: str, columns: tuple[str, ...], worked_out: tuple[tuple[str, st
     return f"INSERT INTO {table} ({names}) VALUES ({values})"
 
 
-@cache
-def update(table: str, columns: tuple[str, ...]) -> str:
-    """The UPDATE of these columns; its last parameter is the row's id."""
-    return f"UPDATE {table} SET {', '.join(f'{name} = ?' for name in columns)} WHERE id = ?"
-
-
 T = TypeVar("T", bound="DataclassInstance")
 
 TASK = ", ".join(f"t.{name}" for name in TASK_COLUMNS)

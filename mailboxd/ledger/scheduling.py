@@ -16,16 +16,17 @@ from mailboxd.core.schedule import Ready
 from mailboxd.core.times import plus
 from mailboxd.ledger.claims import conflicts
 from mailboxd.ledger.conditions import OPEN, RUNNABLE, is_not_held
-from mailboxd.ledger.precedence import RESTED, UNCLAIMED, first_of
+from mailboxd.ledger.outbox import Outbox
+from mailboxd.ledger.precedence import RESTED, UNCLAIMED, first_of_each
 from mailboxd.ledger.repetitions import LIVE
 from mailboxd.ledger.row_mapping import TASK, read_task
-from mailboxd.ledger.task_cache import FOREVER, TaskCache
+from mailboxd.ledger.task_cache import ASKED_IN_TURN, FOREVER, HELD, TaskCache
 from mailboxd.ledger.tasks import Tasks
 
 _NOT_HELD = is_not_held("id")
 _PARKED = (
-    "(SELECT substr(origin, 1, instr(origin, '.') - 1) FROM approvals"
-    " WHERE status = 'pending' AND purpose = 'permission')"
+    "SELECT substr(origin, 1, instr(origin, '.') - 1) FROM approvals"
+    " WHERE status = 'pending' AND purpose = 'permission'"
 )
 _PAUSES = "coalesce(json_extract(policy, '$.not_before'), '') <> not_before"
 """Its `not_before` is a pause after a failure."""
@@ -36,12 +37,16 @@ _EXECUTORS = (
     f" SELECT ({_NEXT} AND executor > some.executor) FROM some WHERE some.executor IS NOT NULL)"
     " SELECT executor, (SELECT EXISTS (SELECT 1 FROM attempts a WHERE a.id = json_extract(o.data, '$.attempt_id')"
     " AND a.ordinal > 1) FROM outbox o WHERE o.kind = 'run_turn' AND o.agent = executor"
-    " AND json_extract(o.data, '$.turn') IN ('work', 'dispatch') ORDER BY o.seq DESC LIMIT 1)"
+    " AND json_extract(o.data, '$.turn') IN ('work', 'dispatch') ORDER BY o.seq DESC LIMIT 1),"
+    " (SELECT max(seq) FROM outbox WHERE kind = 'run_turn' AND agent = executor)"
     " FROM some WHERE executor IS NOT NULL"
-    " ORDER BY (SELECT max(seq) FROM outbox WHERE kind = 'run_turn' AND agent = executor)"
 )
-"""Executors, least recently used first so that a backlog does not starve others, each with whether its latest attempt
-was a repeated one."""
+"""Executors, each with whether its latest attempt was a repeated one, and with its latest turn."""
+_READY = (
+    f"SELECT id, executor, 0, seq FROM tasks WHERE {RUNNABLE} AND kids > 0 AND {RESTED} AND {_NOT_HELD}"
+    f" UNION ALL SELECT NULL, * FROM ({_EXECUTORS})"
+)
+"""Tasks with children that may start; and, without a task, executors as above of others that may."""
 _AWAIT_UNKNOWN = (
     "SELECT t.depth, t.seq, t.id, t.updated_at FROM dependencies d JOIN tasks t ON t.id = d.task"
     f" WHERE d.needs >= '{unknown('')}' AND d.needs < '{chr(ord(unknown('')) + 1)}' AND t.held = ''"
@@ -53,9 +58,10 @@ _AWAIT_UNKNOWN = (
 class Schedule:
     """The work that may start now, and the time of the next timer."""
 
-    def __init__(self, db: sqlite3.Connection, cache: TaskCache) -> None:
+    def __init__(self, db: sqlite3.Connection, cache: TaskCache, outbox: Outbox) -> None:
         self._db = db
         self._cache = cache
+        self._outbox = outbox
         self._looked = ""
         """The time for which `due` was last answered from the tables."""
         self._some_were_due = False
@@ -65,16 +71,13 @@ class Schedule:
         """Tasks that may start, in the order of `precedence`. Of those that need a turn at most `per_executor` new ones
         and as many repeated ones per executor. `ageing`: seconds after which one that waits rises; 0 = never.
         """
-        by_children = (
-            f"SELECT id, executor FROM tasks WHERE {RUNNABLE} AND kids > 0 AND {RESTED} AND {_NOT_HELD} ORDER BY seq"
-        )
-        yield from (
-            Ready(task, executor, True) for task, executor in self._db.execute(by_children, {"now": now}).fetchall()
-        )
+        # the oldest first, and the least recently used executor, so that a backlog does not starve others
+        rows = sorted(self._db.execute(_READY, {"now": now}), key=lambda row: row[3] or 0)
+        yield from (Ready(task, executor, True) for task, executor, *_ in rows if task is not None)
         claims = self._waiting_for_claims()
-        for executor, after_again in self._db.execute(_EXECUTORS).fetchall():
-            for again in (False, True):
-                found = first_of(self._db, executor, now, ageing, again=again, most=per_executor, claims=claims)
+        for _, executor, after_again, _ in (row for row in rows if row[0] is None):
+            new, repeated = first_of_each(self._db, executor, now, ageing, most=per_executor, claims=claims)
+            for again, found in ((False, new), (True, repeated)):
                 for one in found:
                     yield Ready(one.id, executor, False, one.priority, again, bool(after_again), one.by_person)
 
@@ -83,11 +86,18 @@ class Schedule:
 
         Delayed calls, held ones and those that wait for an approval in mid-turn are not counted.
         """
+        if (
+            self._db.in_transaction
+            and self._cache.is_absent(HELD, "SELECT 1 FROM tasks WHERE held <> '' LIMIT 1")
+            and self._cache.is_absent(ASKED_IN_TURN, f"{_PARKED} LIMIT 1")
+            and (calls := self._outbox.calls(now)) is not None
+        ):
+            return calls
         return dict(
             self._db.execute(  # without the hint, SQLite reads all turns ever ordered
                 "SELECT agent, count(*) FROM outbox INDEXED BY outbox_open"
                 " WHERE state = 'pending' AND kind = 'run_turn'"
-                f" AND (not_before IS NULL OR not_before <= ?) AND {is_not_held('task')} AND id NOT IN {_PARKED}"
+                f" AND (not_before IS NULL OR not_before <= ?) AND {is_not_held('task')} AND id NOT IN ({_PARKED})"
                 " GROUP BY agent",
                 (now,),
             )

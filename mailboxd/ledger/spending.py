@@ -8,20 +8,22 @@ import sqlite3
 from mailboxd.core.events import Event
 from mailboxd.core.spending import LATEST, NOTHING, Spend, quarter
 from mailboxd.ledger.conditions import SPENT
+from mailboxd.ledger.connection import Connection
 
+_ADD = (
+    "INSERT INTO spending VALUES (?1, ?2, ?3, ?4) ON CONFLICT (at)"
+    " DO UPDATE SET usd = usd + ?2, tokens = tokens + ?3, turns = turns + ?4"
+)
 _RECENT = 200
 """Attempts that are looked through for the latest turns of agents."""
 
 
-def turn_spent(db: sqlite3.Connection, event: Event) -> None:
+def turn_spent(db: Connection, event: Event) -> None:
     """Add what the turn in this event has cost to its quarter of an hour."""
     cost = Spend.of_turn(event.data["turn"])
     if cost:
-        db.execute(
-            "INSERT INTO spending VALUES (?1, ?2, ?3, ?4) ON CONFLICT (at)"
-            " DO UPDATE SET usd = usd + ?2, tokens = tokens + ?3, turns = turns + ?4",
-            (quarter(event.data["at"]), cost.usd, cost.tokens, cost.turns),
-        )
+        row = quarter(event.data["at"]), cost.usd, cost.tokens, cost.turns
+        db.write_later("spending", _ADD, row)
 
 
 def cap_raised(db: sqlite3.Connection, event: Event) -> None:

@@ -15,6 +15,7 @@ from mailboxd.core.task_view import TaskView
 from mailboxd.errors import OutdatedError, StoreError
 from mailboxd.host.progress import Progress, silent
 from mailboxd.ledger import event_log
+from mailboxd.ledger.connection import Connection
 from mailboxd.ledger.database import (
     BUSY_MS,
     connect,
@@ -52,7 +53,7 @@ __all__ = ["EFFECTS", "Order", "Store", "read_task"]
 class Store:
     """One connection to the database. Every change is made inside `transaction()`."""
 
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: Connection) -> None:
         self.db = db
         self._tip = event_log.Tip(0, event_log.GENESIS)
         self._own: list[tuple[int, Event]] | None = None
@@ -63,9 +64,9 @@ class Store:
         self.budgets = Budgets(self.tasks)
         self.breakers = Breakers(db, self.cache)
         self.spending = Spending(db)
-        self.schedule = Schedule(db, self.cache)
-        self.messages = Messages(db, self.written)
         self.outbox = Outbox(db, self.cache, self.written)
+        self.schedule = Schedule(db, self.cache, self.outbox)
+        self.messages = Messages(db, self.written)
         self.prompts = Prompts(db, self.written)
         self.stale_files = StaleFiles(db, self.tasks)
         self.refused_files = RefusedFiles(db)
@@ -170,6 +171,7 @@ class Store:
             self._tip = last
             self.cache.forget()
         self.cache.forget_orders()  # they change without events as well
+        self.outbox.forget()
         self.cache.version = version
         if self.seal is not None:
             self.seal.compare(last)
@@ -187,7 +189,7 @@ class Store:
     def savepoint(self) -> Iterator[None]:
         """A part of the transaction that is rolled back alone if an exception leaves it."""
         tip = self._tip
-        self.db.execute("SAVEPOINT part")
+        self.db.begin_part()
         try:
             yield
         except BaseException as error:
@@ -196,12 +198,11 @@ class Store:
                 if isinstance(error, sqlite3.Error):
                     raise store_error(error, "cannot be written", path_of(self.db)) from error
                 raise StoreError(f"the database could not be written: {error}") from error
-            self.db.execute("ROLLBACK TO part")
-            self.db.execute("RELEASE part")
+            self.db.undo_part()
             self._tip = tip
             self._undone()
             raise
-        self.db.execute("RELEASE part")
+        self.db.end_part()
 
     def wal(self) -> tuple[int, int]:
         """Size of the write-ahead log and its mtime in ns; zeros if there is none."""
@@ -257,6 +258,7 @@ class Store:
         self.meta.forget_reported()
         self.written.forget()
         self.stale_files.forget()
+        self.outbox.forget()
         self.cache.version = -1
         self.cache.forget()
         if self._own is not None:

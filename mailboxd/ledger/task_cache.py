@@ -15,6 +15,9 @@ from mailboxd.core.task_view import TaskView
 
 PENDING = {"run_turn": "calls", "look_up": "calls", "run_check": "calls", "create_children": "children_due"}
 """The count for each kind of effect that has one."""
+HELD, STEERED, ASKED_IN_TURN = "held", "steered", "asked in a turn"
+"""Tasks that are held; running attempts with instructions that their agents have not read; turns that wait for a person
+to approve something."""
 FOREVER = "9999-12-31T23:59:59.999Z"
 """The latest time."""
 _MOST = 1024
@@ -77,6 +80,10 @@ class TaskCache:
         """Whether any open task has a flow; None = not known."""
         self.some_claim: bool | None = None
         """Whether any open task claims paths; None = not known."""
+        self.absent: set[str] = set()
+        """What is known not to exist in any task: `HELD`, `STEERED`, `ASKED_IN_TURN`."""
+        self.needs: dict[str, tuple[str, ...]] = {}
+        """The dependencies of tasks that this process created."""
         self.all_children_exist = False
         """Whether it is known that no plan waits for its children to be created."""
         self.quiet_until: str | None = None
@@ -90,6 +97,8 @@ class TaskCache:
         self.forget_orders()
         self.breakers = None
         self.some_choose = self.some_claim = None
+        self.absent.clear()
+        self.needs.clear()
 
     def keep(self, task: Task) -> None:
         if len(self.tasks) >= _MOST:
@@ -112,6 +121,20 @@ class TaskCache:
             self.keep(left.task)
             if left.attempt is not None:
                 self.attempts[left.task.id] = left.attempt
+
+    def born(self, task_id: str, needs: Iterable[str]) -> None:
+        """A task was created."""
+        if len(self.needs) >= _MOST:
+            self.needs.clear()
+        self.needs[task_id] = tuple(dict.fromkeys(needs))
+
+    def is_absent(self, what: str, sql: str) -> bool:
+        """Whether it is known, or `sql` says, that there is none; inside a transaction."""
+        if what not in self.absent:
+            if self._db.execute(sql).fetchone() is not None:
+                return False
+            self.absent.add(what)
+        return True
 
     # counts
 

@@ -40,7 +40,7 @@ from mailboxd.ledger.row_mapping import (
     read_attempt,
     read_task,
 )
-from mailboxd.ledger.task_cache import Counts, TaskCache
+from mailboxd.ledger.task_cache import STEERED, Counts, TaskCache
 
 ASKING = frozenset({Phase.EXECUTING, Phase.AWAITING_APPROVAL, Phase.READY_TO_RESUME})
 """Phases in which approvals matter to every decision."""
@@ -102,6 +102,16 @@ class Tasks:
         if cached is not None and self._cache.is_current():
             return cached
         return self._of_row(self._db.execute(f"SELECT {TASK} FROM tasks t WHERE t.id = ?", (task_id,)).fetchone())
+
+    def places(self, task_ids: Iterable[str]) -> list[tuple[str, str | None, str]]:
+        """Of those of these tasks that exist: id, parent and mode."""
+        known = self._cache.tasks if self._cache.is_current() else {}
+        cached = {task_id: task for task_id in task_ids if (task := known.get(task_id)) is not None}
+        found: list[tuple[str, str | None, str]] = [(task.id, task.parent, task.mode) for task in cached.values()]
+        if others := [task_id for task_id in task_ids if task_id not in cached]:
+            sql = "SELECT id, parent, mode FROM tasks WHERE id IN (SELECT value FROM json_each(?))"
+            found += self._db.execute(sql, (json.dumps(others),)).fetchall()
+        return found
 
     def _of_row(self, row: Sequence[Any] | None) -> Task | None:
         """Read a task, from the first columns of a row; inside a transaction also cache it."""
@@ -514,10 +524,11 @@ class Tasks:
 
     def dependencies(self, task_id: str) -> list[Task]:
         """The direct dependencies. They have usually just ended, and are in the cache."""
-        rows = self._db.execute(
-            "SELECT t.id FROM dependencies d JOIN tasks t ON t.id = d.needs WHERE d.task = ? ORDER BY t.seq", (task_id,)
-        ).fetchall()
-        return [task for (needed,) in rows if (task := self.get(needed)) is not None]
+        needs = self._cache.needs.get(task_id)
+        if needs is None or len(needs) > 1 or not self._cache.is_current():
+            sql = "SELECT t.id FROM dependencies d JOIN tasks t ON t.id = d.needs WHERE d.task = ? ORDER BY t.seq"
+            needs = tuple(row[0] for row in self._db.execute(sql, (task_id,)))
+        return [task for needed in needs if (task := self.get(needed)) is not None]
 
     def count(self) -> int:
         return int(self._db.execute("SELECT count(*) FROM tasks").fetchone()[0])
@@ -561,11 +572,19 @@ class Tasks:
         return [row[0] for row in rows]
 
     def unread_instructions(self) -> list[tuple[str, str, str]]:
-        """The executor, session and instructions of each running attempt whose agent has not read them."""
-        return self._db.execute(
+        """The executor, session and instructions of each running attempt whose agent has not read them.
+
+        As of the latest transaction of this process, if there was none then.
+        """
+        if STEERED in self._cache.absent:
+            return []
+        found = self._db.execute(
             "SELECT executor, session_key, steered FROM attempts INDEXED BY attempts_steered"
             " WHERE steered <> '' AND status = 'running'"
         ).fetchall()
+        if not found:
+            self._cache.absent.add(STEERED)
+        return found
 
     def reported(self, after: int, most: int) -> tuple[list[tuple[str, str]], int]:
         """Open tasks of peers and sessions, at most `most` after the event `after`, each with what its sender was told.

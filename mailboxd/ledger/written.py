@@ -42,10 +42,14 @@ class Written:
         for changed in self.rows.values():
             changed.clear()
 
+    def put(self, table: str, key: object, row: Mapping[str, Any]) -> None:
+        """Take a row as it is now, by its columns in their order."""
+        changed = self.rows[table]
+        changed.pop(key, None)
+        changed[key] = row
+
     def change(self, table: str, returned: sqlite3.Cursor) -> None:
         """Take the rows that a statement with `RETURNING *` has changed; the first column is the key."""
         names: Sequence[str] = [name for name, *_ in returned.description]
-        changed = self.rows[table]
         for row in returned.fetchall():
-            changed.pop(row[0], None)
-            changed[row[0]] = dict(zip(names, row, strict=True))
+            self.put(table, row[0], dict(zip(names, row, strict=True)))

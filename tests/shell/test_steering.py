@@ -57,10 +57,12 @@ def test_instructions_are_there_until_the_end_of_the_turn_is_recorded_and_what_w
 
 
 def test_looking_for_instructions_is_one_search_of_an_index_that_is_mostly_empty(desk: Desk) -> None:
+    """And where it was empty, it is not searched again before an attempt is steered."""
     statements: list[str] = []
     steering = Steering(desk.engine, desk.ws)
-    steering.perform()
+    desk.engine.store.cache.forget()
     desk.engine.store.db.set_trace_callback(statements.append)
+    steering.perform()
     steering.perform()
     desk.engine.store.db.set_trace_callback(None)
     (sql,) = statements

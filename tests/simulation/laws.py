@@ -16,6 +16,7 @@ from mailboxd.core.times import plus
 from mailboxd.engine.engine import Engine
 from mailboxd.ledger import event_log
 from mailboxd.ledger.store import Store
+from mailboxd.ledger.task_cache import ASKED_IN_TURN, HELD, STEERED
 from tests.simulation.consents import Consents
 from tests.simulation.script import OWN
 
@@ -446,11 +447,20 @@ def standing(store: Store) -> None:
     remembering(store)
 
 
+_ABSENT = {
+    HELD: "SELECT 1 FROM tasks WHERE held <> ''",
+    STEERED: "SELECT 1 FROM attempts WHERE steered <> '' AND status = 'running'",
+    ASKED_IN_TURN: "SELECT 1 FROM approvals WHERE status = 'pending' AND purpose = 'permission'",
+}
+
+
 def remembering(store: Store) -> None:
     """What a store remembers between transactions is what its tables say, unless somebody else has written since."""
     if event_log.tip(store.db) == store._tip:
         tables = Store(store.db)
-        for order in store.outbox.pending("9999", -1):
+        pending = store.outbox.pending("9999", -1)
+        assert repr(tables.outbox.pending("9999", -1)) == repr(pending)
+        for order in pending:
             assert repr(tables.outbox.get(order.id)) == repr(order), order.id
         for task in store.cache.tasks.values():
             assert tables.tasks.get(task.id) == task
@@ -463,6 +473,10 @@ def remembering(store: Store) -> None:
             assert not tables.schedule.due(before)
             assert not tables.approvals.expired(before)
             assert not tables.held_orders.due(before)
+        for task_id, needs in store.cache.needs.items():
+            assert tables.tasks.needs(task_id) == sorted(needs), task_id
+        for what in store.cache.absent:
+            assert store.db.execute(_ABSENT[what]).fetchone() is None, what
         if store.cache.some_choose is False:
             assert not tables.tasks._some_choose()
         if store.cache.breakers is not None:

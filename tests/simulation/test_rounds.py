@@ -29,7 +29,7 @@ def test_mail_is_recorded_before_what_it_lets_begin(tmp_path: Path) -> None:
         house.daemon._schedule.request_all()
         house.daemon.round()
         kept = next(place for place, sql in enumerate(said) if "INTO bodies" in sql)
-        begun = next(place for place, sql in enumerate(said) if ", begun = " in sql)
+        begun = next(place for place, sql in enumerate(said) if "INTO outbox" in sql and "'run_turn'" in sql)
         assert said[kept:begun].count("COMMIT") == 1
         assert house.processes.all
 
