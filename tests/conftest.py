@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 from mailboxd.ledger import database, event_log, store
+from mailboxd.ledger.connection import Connection
 
 # a shell ignores SIGINT for what it runs in the background, and so would every program that a test interrupts
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -28,7 +29,7 @@ def _schema_made_once() -> Iterator[None]:
     """
     migrate, migrations = database.migrate, database.migrations
 
-    def copied(db: sqlite3.Connection, now: str) -> None:
+    def copied(db: Connection, now: str) -> None:
         if database.schema_version(db) or database.migrations is not migrations:
             migrate(db, now)
         else:
@@ -36,7 +37,7 @@ def _schema_made_once() -> Iterator[None]:
             db.execute("UPDATE migrations SET applied_at = ?", (now,))
 
     # threads open databases, too
-    made = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    made = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, factory=Connection)
     with pytest.MonkeyPatch.context() as patch, closing(made):
         migrate(made, "")
         for module in (store, event_log):

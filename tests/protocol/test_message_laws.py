@@ -104,6 +104,8 @@ def messages(draw: st.DrawFn) -> Message:
 
 
 @given(messages())
+@example(TaskMessage(task_id="a", from_="a", reviewers=(), gates=()))
+@example(TaskMessage.model_validate({"task_id": "a", "from_": "a", "sections:": "", "title:": ""}))
 @settings(suppress_health_check=[HealthCheck.too_slow])
 def test_what_is_written_is_read_back_equal_and_writing_is_a_fixed_point(message: Message) -> None:
     raw = render_message(message)

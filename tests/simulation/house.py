@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import sqlite3
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -27,6 +26,7 @@ from mailboxd.formats.mailbox.layout import Workspace
 from mailboxd.host.clock import ManualClock
 from mailboxd.host.ids import Ids
 from mailboxd.host.sdnotify import Notifier
+from mailboxd.ledger.connection import Connection
 from mailboxd.ledger.store import Store
 from mailboxd.perform.agents.call_dir import Exit
 from tests.simulation.breaking import Fuse, Tapped, wired
@@ -154,7 +154,7 @@ class House:
         more = {"zone": self.zone, "limits": self.limits, "notify": self.notify, "archive": self.archive}
         config = Config.model_validate({**given, **more})
         raw = self.store.db
-        db = cast(sqlite3.Connection, Tapped(getattr(raw, "_db", raw), self.fuse))
+        db = cast(Connection, Tapped(getattr(raw, "_db", raw), self.fuse))
         self.store = Store(db)
         self.book.store = self.store
         bits = Random(self.random.random())

@@ -11,6 +11,7 @@ import pytest
 
 from mailboxd.errors import WorldError
 from mailboxd.ledger import database
+from mailboxd.ledger.connection import Connection
 from mailboxd.ledger.database import connect, migrate, migrations, transaction
 from mailboxd.ledger.store import Store
 
@@ -166,7 +167,7 @@ def test_a_second_writer_waits_and_then_says_so(tmp_path: Path, monkeypatch: pyt
     assert one.meta.get("a") == "1"
 
 
-def write_what_cannot_be_written(db: sqlite3.Connection) -> None:
+def write_what_cannot_be_written(db: Connection) -> None:
     with transaction(db):
         db.execute("INSERT INTO meta (name, value) VALUES ('a', 'b')")
         db.execute("INSERT INTO no_such_table VALUES (1)")

@@ -153,6 +153,8 @@ class _HeadReader:
         self._require_order()
         if self.unknown:
             self._doubt_unknown()
+            place = {key: number for number, key in enumerate(header)}  # they stay where they were written
+            self.head.header = dict(sorted(self.head.header.items(), key=lambda one: place.get(one[0], len(place))))
         if self.sections:
             self.head.text = join_body("", "", self.sections).rstrip("\n")
         return self.head
@@ -297,9 +299,6 @@ class _HeadReader:
         names = self._listed(key, value)
         if names:
             self._put("depends_on", key, [_ENDING.sub("", name) for name in names])
-
-    def _reviewers(self, key: str, value: Yaml) -> None:
-        self._put("reviewers", key, [*self._listed(key, value)] or "none")
 
     def _labels(self, key: str, value: Yaml) -> None:
         names = [name.lstrip("#") for name in self._listed(key, value)]
@@ -493,7 +492,6 @@ _READERS: dict[str, Callable[[_HeadReader, str, Yaml], None]] = {
     "agent": _HeadReader._agent,
     "depends_on": _HeadReader._depends_on,
     "needs": _HeadReader._depends_on,
-    "reviewers": _HeadReader._reviewers,
     "labels": _HeadReader._labels,
     "from": _HeadReader._from,
     **dict.fromkeys(("author", "created_by", "reporter", "reported_by", "requested_by"), _HeadReader._author),

@@ -556,6 +556,8 @@ def _file(message: Message, body: str) -> bytes:
             )
         elif attribute == "planned_actions":
             value = [action_header(action) for action in value] or None
+        elif attribute == "reviewers" and value == ():
+            value = "none"  # an empty list may be a field of a form that nobody filled in
         if value not in (None, ""):
             header[name] = value
     return _sendable(header | message.unknown_headers(), body)
