@@ -17,6 +17,7 @@ import pytest
 from mailboxd.core.outcomes import Aborted, Failed, Outcome, Permanence, Succeeded, Unknown
 from mailboxd.host.pip_extras import to_add
 from mailboxd.perform.agents.acp import transport, turn_files
+from mailboxd.perform.agents.call_dir import PROMPT
 from mailboxd.perform.agents.outcome import classify
 from mailboxd.perform.agents.process import Child, read_exit, spawn
 from tests.e2e.support import eventually
@@ -33,9 +34,9 @@ class Stage:
         self.folder, self.work, self.log = root / "trn_1", root / "work", root / "log"
         for path in (self.folder, self.work, root / ".mailboxd"):
             path.mkdir()
-        (self.folder / "prompt.md").write_text("Do it")
         self.state = str(root / ".mailboxd")
         self.child: Child | None = None
+        self.prompt = b"Do it"
 
     def start(self, *behaviour: str, **more: Any) -> Child:
         order = {"cwd": str(self.work), "state": self.state, "task_id": "t", "attempt_id": "a", "timeout": 20}
@@ -43,7 +44,7 @@ class Stage:
         turn_files.write(self.folder, "order.json", order)
         env = {**os.environ, "ODD_LOG": str(self.log)}
         argv = (sys.executable, "-P", "-m", "mailboxd.perform.agents.acp", "--order", str(self.folder / "order.json"))
-        self.child = spawn(self.folder, argv, env)
+        self.child = spawn(self.folder, argv, env, files={PROMPT: self.prompt})
         return self.child
 
     def end(self, seconds: float = 30.0) -> Outcome:
@@ -239,7 +240,7 @@ def test_a_parked_question_is_answered_cancelled_when_the_turn_is(stage: Stage) 
 def test_a_harness_can_be_asked_about_an_interrupted_turn(
     stage: Stage, behaviour: list[str], loaded: list[str], text: str
 ) -> None:
-    (stage.folder / "prompt.md").write_text("What happened?")
+    stage.prompt = b"What happened?"
     stage.start(*behaviour, session="ses-9", asks=True, capabilities=[])
     found = stage.end()
     assert isinstance(found, Succeeded)
