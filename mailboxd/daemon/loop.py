@@ -146,7 +146,7 @@ class Daemon:
             last_event=lambda: self._logged_event,
         )
         self._capping = Service(self._look_at_caps, slack=RELAXED)
-        self._prompting = Service(self.prompts.perform, slack=RELAXED)
+        self._prompting = Service(self._prompt, slack=RELAXED)
         self._filing = Service(self._file, Component.FILING)
         self._writing = Service(self._write)
         self._listing = Service(self._list, Component.INDEX)
@@ -409,6 +409,11 @@ class Daemon:
         self.index.perform(self._logged_event)
         return self.index.due
 
+    def _prompt(self) -> float | None:
+        at = self.prompts.perform()
+        self.health.report(Component.SURFACES, self.prompts.trouble or self.workboard.trouble, Grade.AMBER)
+        return at
+
     def _sign(self) -> float:
         return 0.0 if self.heads.perform() else self.engine.clock.monotonic() + _TIDY
 
@@ -445,7 +450,7 @@ class Daemon:
             elif call.kind is CallKind.PROMPT:
                 if not self.workboard.ended(call, exit_):
                     self.prompts.ended(call, exit_)
-                self.health.report(Component.SURFACES, self.prompts.trouble or self.workboard.trouble, Grade.AMBER)
+                self._prompting.mark()
             else:
                 self.effects.ended(call, exit_)
 

@@ -106,6 +106,8 @@ class _Open:
     """Of its request that is under way."""
     due: float = 0.0
     """When it is asked again (monotonic clock)."""
+    problem: str = ""
+    """Why OpenClaw did not ask it; empty if it did."""
 
 
 @dataclass(slots=True)
@@ -117,12 +119,12 @@ class QuestionPrompts:
     gateway: GatewayCalls
     enabled: bool
     """The configuration wants them, and the device has the scope."""
-    trouble: str = ""
-    """Why OpenClaw does not ask what it was to ask; empty if it does."""
     _open: dict[str, _Open] = field(default_factory=dict)
     """By the prompt's id."""
     _is_listed: bool = False
     """OpenClaw was asked which prompts an earlier daemon has left."""
+    _list_problem: str = ""
+    """Why it did not answer; empty if it did."""
     _list_at: float = 0.0
     """When it is asked again after a failure (monotonic clock)."""
     _list_pause: float = AGAIN
@@ -131,6 +133,14 @@ class QuestionPrompts:
     """The call that asks."""
     _left: set[str] = field(default_factory=set)
     """What it answered."""
+
+    @property
+    def trouble(self) -> str:
+        """Why OpenClaw does not ask what it was to ask; empty if it does, or nothing is left to ask."""
+        if self._list_problem:
+            return _TROUBLE.format("list its prompts", self._list_problem)
+        unasked = (one for one in self._open.values() if one.problem and one.stage is not Stage.WITHDRAW)
+        return next((_TROUBLE.format(f"ask a question of {one.prompt.header}", one.problem) for one in unasked), "")
 
     def perform(self) -> float | None:
         """Ask what is open and withdraw what is not; return when to do so again (monotonic clock)."""
@@ -159,7 +169,7 @@ class QuestionPrompts:
         if call.id == self._listing:
             listed = at(parse_text(exit_.stdout), "questions")
             self._is_listed = isinstance(listed, list)  # else it is asked again: what is left there would answer nobody
-            self.trouble = "" if self._is_listed else _TROUBLE.format("list its prompts", first_line(complaint(exit_)))
+            self._list_problem = "" if self._is_listed else first_line(complaint(exit_))
             if not self._is_listed:
                 self._list_at = self.engine.clock.monotonic() + self._list_pause
                 self._list_pause = min(2 * self._list_pause, MOST_AGAIN)
@@ -176,13 +186,13 @@ class QuestionPrompts:
             case Stage.WITHDRAW:
                 del self._open[one.prompt.id]
             case Stage.ASK if not problem or _IN_USE in problem:
-                one.stage, self.trouble = Stage.WAIT, ""
+                one.stage, one.problem = Stage.WAIT, ""
                 self._record(one.prompt)
             case Stage.WAIT if not problem:
                 self._take(one, said)
             case _:
                 if _NOT_FOUND not in problem:
-                    self.trouble = _TROUBLE.format(f"ask a question of {one.prompt.header}", first_line(problem))
+                    one.problem = first_line(problem)
                 one.stage, one.due = Stage.PAUSED, now + (0.0 if _NOT_FOUND in problem else AGAIN)
 
     def _record(self, prompt: Prompt) -> None:

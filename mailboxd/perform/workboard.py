@@ -44,6 +44,8 @@ class _Card:
     """Of the request under way."""
     asked: str = ""
     """The status that it asks for."""
+    problem: str = ""
+    """Why it was not written; empty if it was."""
 
 
 @dataclass(slots=True)
@@ -54,12 +56,16 @@ class Workboard:
     calls: ProcessTable
     gateway: GatewayCalls
     enabled: bool
-    trouble: str = ""
-    """Why a card was not written; empty if the latest was."""
     _cards: dict[str, _Card] = field(default_factory=dict)
     """By task."""
     _due: float = 0.0
     """When to go on after a failure (monotonic clock)."""
+
+    @property
+    def trouble(self) -> str:
+        """Why a card that is to be shown was not written; empty if all were."""
+        problem = next((card.problem for card in self._cards.values() if card.problem), "")
+        return problem and f"a card of OpenClaw's Workboard was not written, and is tried again: {problem}"
 
     def perform(self) -> float | None:
         """Make and move cards; return when to do so again (monotonic clock)."""
@@ -103,7 +109,7 @@ class Workboard:
         card.call, said = "", parse_text(exit_.stdout)
         if exit_.rc != 0:
             problem = text_at(said, "error", "message") or complaint(exit_)
-            self.trouble = f"a card of OpenClaw's Workboard was not written, and is tried again: {first_line(problem)}"
+            card.problem = first_line(problem)
             card.id, self._due = "", self.engine.clock.monotonic() + AGAIN
             return True
         self._take(card, at(said, "card"))
@@ -111,7 +117,7 @@ class Workboard:
 
     def _take(self, card: _Card, found: Any) -> None:
         """What OpenClaw says of the card: a known one may have another status than was asked for."""
-        card.id, self.trouble = text_at(found, "id"), ""
+        card.id, card.problem = text_at(found, "id"), ""
         card.status = text_at(found, "status") or card.asked
 
     def _start(self, card: _Card, status: str, method: str, params: Mapping[str, object], now: float) -> None:

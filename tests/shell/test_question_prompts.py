@@ -233,3 +233,15 @@ def test_a_question_that_is_not_taken_is_named_until_it_is(desk: Desk) -> None:
     desk.stage.clock.advance(AGAIN)
     desk.round()
     assert desk.prompts.trouble == ""
+
+
+def test_a_question_that_is_not_taken_and_is_answered_elsewhere_is_named_no_longer(desk: Desk) -> None:
+    desk.answers("question.request")
+    desk.ask("export")
+    desk.round()
+    assert desk.prompts is not None
+    assert desk.prompts.trouble
+    answered = desk.stage.run("answer", "export", "PDF")
+    assert answered.exit_code == 0, answered.output
+    desk.round()
+    assert desk.prompts.trouble == ""
