@@ -13,13 +13,15 @@ from typing import Any
 import pytest
 
 from mailboxd.core.approvals import Action, ActionKind
+from mailboxd.core.operator_orders import BY_NAME, OPERATOR_ORDERS, Field, FieldKind
 from mailboxd.daemon import gateway_orders
 from mailboxd.daemon.gateway_orders import GatewayOrders
 from mailboxd.daemon.services import NEVER
+from mailboxd.daemon.view_writer import ViewWriter
 from mailboxd.engine import sending
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.intake import remote_orders
-from mailboxd.errors import WorldError
+from mailboxd.errors import Refused, WorldError
 from mailboxd.perform.agents.call_dir import Exit
 from tests.agents.recorded import printed
 from tests.cli.asking import PUBLISH, TELL, ask, asked
@@ -188,10 +190,36 @@ def test_a_rejection_can_be_taken_back_for_ten_seconds(stage: Stage) -> None:
     assert stage.json("show", short(one))["resolved_by"] == "chat:telegram:111"
 
 
+def test_every_order_of_the_table_is_given_in_chats_or_deliberately_not() -> None:
+    """`retry` stands for what releases a task, too; a spec and instructions are no line in a chat."""
+    left = {"steer", "spec", "unblock-retry", "unblock-accept", "unblock-fail"}
+    assert {one.name for one in OPERATOR_ORDERS if not one.chat} == left
+
+
+def test_the_view_names_the_orders_and_the_words_that_each_takes(stage: Stage) -> None:
+    with stage.engine() as engine:
+        writer = ViewWriter(engine, stage.ws)
+        writer.service.perform()
+    orders = json.loads((stage.ws.state / "view.json").read_text())["orders"]
+    assert orders["answer"] == [{"name": "text", "required": True}]
+    assert orders["cancel"] == [{"name": "reason", "required": False}]
+    assert orders["retry"] == orders["pause"] == orders["resume"] == [{"name": "note", "required": False}]
+
+
+def test_the_words_of_a_chat_are_the_fields_of_an_order_and_the_last_takes_what_is_left() -> None:
+    hours = Field("hours", FieldKind.COUNT, "Hours", "Write a number.", required=True)
+    order = replace(BY_NAME["pause"], fields=(*BY_NAME["pause"].fields, hours))
+    assert order.read_words("3 until\nnoon ") == {"hours": 3, "note": "until\nnoon"}
+    assert order.read_words("3") == {"hours": 3, "note": None}
+    for words, says in (("", "nothing is written"), ("until noon", "is not a whole number")):
+        with pytest.raises(Refused, match=says):
+            order.read_words(words)
+
+
 def test_a_refused_order_says_why_and_changes_nothing(stage: Stage) -> None:
     assert order(stage, "cancel", "nothing").startswith("Refused: there is no task nothing")
     stage.create("job")
-    assert "needs words" in order(stage, "answer", "job")
+    assert "Write an answer" in order(stage, "answer", "job")
     assert order(stage, "answer", "job", "42").startswith("Refused: ")
     assert "job is not paused" in order(stage, "resume", "job").lower()
 

@@ -1,9 +1,9 @@
 """Everything the operator can order about a task, as one table.
 
 Each row names an order, the input that it is, the function that carries it out, its fields, and how it is offered.
-`decide` calls the function; the permission matrix, the engine, the CLI, the web page, the screen of `watch` and MCP
-read the other columns: options, forms, dialogs and arguments are made of the fields. A new order is a row here, an
-input in `core.inputs`, and a command in `mailboxd.cli.commands.orders`.
+`decide` calls the function; the permission matrix, the engine, the CLI, the web page, the screen of `watch`, MCP and
+`/mailbox` in chats read the other columns: options, forms, dialogs, arguments and the words of a chat are made of the
+fields. CONTRIBUTING.md says how to add an order.
 """
 
 from __future__ import annotations
@@ -160,6 +160,8 @@ class OperatorOrder:
     """It ends the task: it is asked about once, and can be undone for some seconds (`intake.held_orders`)."""
     done: str = ""
     """The page's confirmation."""
+    chat: str = ""
+    """What a chat is answered, with `{task}` for its name; empty: `/mailbox` does not give it."""
     leads_to: Phase | None = None
     """The phase by which MCP's `task_transition` names it."""
 
@@ -170,6 +172,20 @@ class OperatorOrder:
     def read(self, said: Mapping[str, str]) -> dict[str, Any]:
         """The values of its fields as a person wrote them. Raises Refused."""
         return {field.name: field.read(said.get(field.name, "")) for field in self.fields}
+
+    @property
+    def in_chat(self) -> tuple[Field, ...]:
+        """The fields that are given in a chat, in the order of their words: what has to be given, and its text."""
+        texts = [field for field in self.fields if field.kind is FieldKind.TEXT]
+        return (*(field for field in self.fields if field.required and field not in texts[:1]), *texts[:1])
+
+    def read_words(self, words: str) -> dict[str, Any]:
+        """The values of its fields from a chat: a word for each of `in_chat`, and all that is left for the last.
+
+        Raises Refused.
+        """
+        names = [field.name for field in self.in_chat]
+        return self.read(dict(zip(names, words.split(maxsplit=len(names) - 1), strict=False)))
 
     @property
     def note(self) -> str:
@@ -381,10 +397,8 @@ def words_of(order: object) -> dict[str, str] | None:
             name, said = "retry", instructions
         case Unblock(remedy, note):
             name, said = remedy.value, note
-        case Pause(note):
-            name, said = "pause", note
-        case Resume(note):
-            name, said = "resume", note
+        case _ if known := BY_INPUT.get(type(order)):
+            name, said = known.name, getattr(order, known.note) if known.note else ""
         case _:
             name, said = "", ""
     return {"name": name, "note": said} if said.strip() else None
@@ -417,6 +431,7 @@ OPERATOR_ORDERS: tuple[OperatorOrder, ...] = (
         label="Answer",
         main=True,
         done="Answered. The agent continues.",
+        chat="Answered {task}: the agent goes on.",
     ),
     OperatorOrder(
         "steer",
@@ -509,6 +524,7 @@ OPERATOR_ORDERS: tuple[OperatorOrder, ...] = (
         label="Run again",
         main=True,
         done="It will run again as soon as capacity allows.",
+        chat="{task} will run again.",
         leads_to=Phase.EXECUTION_READY,
     ),
     OperatorOrder(
@@ -520,6 +536,7 @@ OPERATOR_ORDERS: tuple[OperatorOrder, ...] = (
         makes_sense=lambda now: not (now.phase.is_terminal or now.held or now.is_open or now.asks),
         label="Pause",
         done="Paused: running turns finish, and no other starts.",
+        chat="{task} is paused: running turns finish, and no other starts.",
     ),
     OperatorOrder(
         "resume",
@@ -531,6 +548,7 @@ OPERATOR_ORDERS: tuple[OperatorOrder, ...] = (
         label="Resume",
         main=True,
         done="Resumed.",
+        chat="{task} is resumed.",
     ),
     OperatorOrder(
         "cancel",
@@ -541,6 +559,7 @@ OPERATOR_ORDERS: tuple[OperatorOrder, ...] = (
         makes_sense=lambda now: not now.phase.is_terminal,
         label="Cancel the task",
         ends=True,
+        chat="{task} is cancelled in 10 s. `/mailbox undo {task}` takes it back.",
         leads_to=Phase.CANCELLED,
     ),
 )

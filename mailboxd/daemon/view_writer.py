@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from mailboxd.core.operator_orders import OPERATOR_ORDERS, OperatorOrder
 from mailboxd.core.people import is_remote
 from mailboxd.daemon.services import RELAXED, Service
 from mailboxd.engine.engine import Engine
@@ -87,8 +88,14 @@ def _view(engine: Engine, ws: Workspace) -> dict[str, Any]:
         "approves_all": settings.chat_approves_all,
         "counts": found.states(report.open_phases()),
         "total": found.total,
+        "orders": {order.name: _words(order) for order in OPERATOR_ORDERS if order.chat},
         "items": list(_items(engine, found.items)),
     }
+
+
+def _words(order: OperatorOrder) -> list[dict[str, Any]]:
+    """What follows the task's name in a chat: each a word, the last one all that is left."""
+    return [{"name": one.name.replace("_", "-"), "required": one.required} for one in order.in_chat]
 
 
 def _items(engine: Engine, items: tuple[Item, ...]) -> Iterator[dict[str, Any]]:

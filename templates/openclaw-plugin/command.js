@@ -11,19 +11,35 @@ import { block, harmless, line, quoted, relative } from "./words.js";
 const MOST_LISTED = 12;
 const MOST_WORDS = 4_000; // OpenClaw cuts what follows a command at 4,096 characters, without a word
 const DECISIONS = new Set(["approve", "reject", "changes"]);
-const ORDERS = new Set([...DECISIONS, "answer", "cancel", "undo", "pause", "resume", "retry"]);
+const NOTE = [{ name: "note" }];
+// The orders about a task that daemons took whose view does not name them yet.
+const OLDER = { answer: [{ name: "text", required: true }], cancel: [{ name: "reason" }], pause: NOTE, resume: NOTE, retry: NOTE };
 const DIGEST = /^[0-9a-f]{8,64}\b/i;
 
-const HELP = [
-  "`/mailbox` what needs you",
-  "`/mailbox show ID` all of it: a request with its risk, its exact action and its digest",
-  "`/mailbox answer ID TEXT` answer a question",
-  "`/mailbox approve ID DIGEST` approve what `show` showed · `/mailbox reject ID [REASON]` · `/mailbox changes ID TEXT`",
-  "`/mailbox cancel ID [REASON]` · `/mailbox undo ID` within ten seconds",
-  "`/mailbox pause ID` · `/mailbox resume ID` · `/mailbox retry ID [NOTE]`",
-  "`/mailbox send AGENT TEXT` a new task",
-  "Where two agents have the same ID: AGENT:ID.",
-].join("\n");
+// The orders about a task, as the daemon names them: by their names the words that follow the task's.
+function ordersOf({ view }) {
+  return view.orders ?? OLDER;
+}
+
+// Whether a mailbox takes an order of this name.
+export function takes(one, verb) {
+  return DECISIONS.has(verb) || verb === "undo" || Object.hasOwn(ordersOf(one), verb);
+}
+
+export function help(views) {
+  const orders = Object.entries(Object.assign({}, ...views.map(ordersOf)));
+  const word = ({ name, required }) => (required ? line(name, 40) : `[${line(name, 40)}]`).toUpperCase();
+  const usage = (verb, words) => ["/mailbox", line(verb, 40), "ID", ...words.map(word)].join(" ");
+  return [
+    "`/mailbox` what needs you",
+    "`/mailbox show ID` all of it: a request with its risk, its exact action and its digest",
+    "`/mailbox approve ID DIGEST` approve what `show` showed · `/mailbox reject ID [REASON]` · `/mailbox changes ID TEXT`",
+    orders.map(([verb, words]) => `\`${usage(verb, words)}\``).join(" · "),
+    "`/mailbox undo ID` takes back a cancel or a rejection within ten seconds",
+    "`/mailbox send AGENT TEXT` a new task",
+    "Where two agents have the same ID: AGENT:ID.",
+  ].join("\n");
+}
 
 export function register(api) {
   api.registerCommand({
@@ -53,10 +69,10 @@ async function answer(api, ctx) {
   if (words.length > MOST_WORDS) return `That is too long for a chat's command: at most ${MOST_WORDS} characters. Nothing was ordered.`;
   const [, verb, name, text] = /^(\S*)\s*(\S*)\s*([\s\S]*)$/.exec(words);
   if (verb === "" || verb === "inbox" || verb === "list") return list(views);
-  if (verb === "help") return HELP;
+  if (verb === "help") return help(views);
   if (verb === "show" && name !== "") return show(views, name, who);
   if (verb === "send") return send(views, name, text, who);
-  if (!ORDERS.has(verb) || name === "") return `\`/mailbox ${line(words, 60)}\` is no order.\n${HELP}`;
+  if (!views.some((one) => takes(one, verb)) || name === "") return `\`/mailbox ${line(words, 60)}\` is no order.\n${help(views)}`;
   return order(views, { verb, name, text: text.trim() }, who, ctx.agentId);
 }
 
@@ -170,8 +186,8 @@ export async function deliver(one, said, who, patience) {
   return `The daemon of ${one.agent} did not take this in time. ${nothing} Try again, or on its machine: ${shell}`;
 }
 
-function shellCommand({ view }, { verb, name, text }) {
-  const program = view.command;
+function shellCommand(one, { verb, name, text }) {
+  const program = one.view.command;
   const note = (option) => (text ? ` ${option} ${quoted(line(text, 300))}` : "");
   switch (verb) {
     case "approve":
@@ -184,13 +200,20 @@ function shellCommand({ view }, { verb, name, text }) {
       return `${program} ask-changes ${name}${note("--note") || ' --note "..."'}`;
     case "answer":
       return `${program} answer ${name} ${quoted(line(text, 300))}`;
-    case "cancel":
-      return `${program} cancel ${name}${note("--reason")}`;
     case "send":
       return `${program} send ${quoted(line(text, 300))}`;
+    case "undo":
+      return `${program} undo ${name}`;
     default:
-      return `${program} ${verb} ${name}${verb === "undo" ? "" : note("--note")}`;
+      return [program, verb, name, ...options(ordersOf(one)[verb] ?? [], text)].join(" ");
   }
+}
+
+// The words of an order as options of its command: one for each, all that is left for the last.
+function options(words, text) {
+  const parts = text.split(/\s+/).filter(Boolean);
+  const values = words.map((_, at) => (at < words.length - 1 ? parts[at] : parts.slice(at).join(" ")));
+  return words.flatMap(({ name }, at) => (values[at] ? [`--${name} ${quoted(line(values[at], 300))}`] : []));
 }
 
 // Names

@@ -6,13 +6,12 @@
 
 import { createHash } from "node:crypto";
 
-import { deliver } from "./command.js";
+import { deliver, takes } from "./command.js";
 import { device } from "./people.js";
 import { readViews } from "./views.js";
 import { relative } from "./words.js";
 
 export const ROUTE = "/plugins/mailboxd";
-const VERBS = new Set(["approve", "reject", "changes", "answer", "cancel", "undo", "pause", "resume", "retry", "send", "card"]);
 
 const STYLE = `
 :root { color-scheme: light dark; --line: #8884; --soft: #8882; --accent: #c2410c; }
@@ -63,7 +62,7 @@ async function decide(api, { params, client }) {
   if (who === null) return { text: "Only a device that is paired with this gateway decides here." };
   const { agent, verb, name, text } = params ?? {};
   const one = (await readViews(api)).find((view) => view.agent === agent);
-  if (one === undefined || !VERBS.has(verb)) return { text: "That is no order of a mailbox here." };
+  if (one === undefined || !(verb === "send" || verb === "card" || takes(one, verb))) return { text: "That is no order of a mailbox here." };
   return { text: await deliver(one, { verb, name: String(name ?? ""), text: String(text ?? "") }, who) };
 }
 

@@ -39,10 +39,16 @@ function isView(view) {
   const isWords = (value, ...names) => isTable(value) && names.every((name) => typeof value[name] === "string");
   if (!isWords(view, "agent", "command") || view.version !== 1 || !isTable(view.counts)) return false;
   if (!Array.isArray(view.items) || !Array.isArray(view.people) || !Number.isInteger(view.total)) return false;
+  if (view.orders !== undefined && !areOrders(view.orders)) return false;
   return view.items.every((item) => {
     if (!isWords(item, "name", "kind", "text", "task", "command")) return false;
     return item.approval === undefined || isWords(item.approval, "action", "preview", "digest");
   });
+}
+
+function areOrders(orders) {
+  const areWords = (words) => Array.isArray(words) && words.every((word) => isTable(word) && typeof word.name === "string");
+  return isTable(orders) && Object.values(orders).every(areWords);
 }
 
 function isTable(value) {

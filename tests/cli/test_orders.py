@@ -9,9 +9,12 @@ import socket
 from contextlib import closing
 from pathlib import Path
 
+import click
 import pytest
 
+from mailboxd.cli.program import program
 from mailboxd.core.model import Overrides, Policy
+from mailboxd.core.operator_orders import OPERATOR_ORDERS, FieldKind, OperatorOrder, words_of
 from mailboxd.core.outcomes import Failed, Permanence, Unknown
 from mailboxd.core.specs import apply
 from mailboxd.core.vocabulary import Gate
@@ -203,6 +206,33 @@ def test_retry_of_a_healthy_task_is_refused_with_a_hint(stage: Stage) -> None:
     result = stage.run("retry", "job")
     assert result.exit_code == 1
     assert f"there is nothing to retry (not-failed). See `{stage.program} why job`." in result.stderr
+
+
+COMMANDS = {
+    "steer": "edit",
+    "spec": "edit",
+    "unblock-retry": "retry",
+    "unblock-accept": "resolve",
+    "unblock-fail": "resolve",
+}
+"""The orders that are given by a command of another name."""
+
+
+@pytest.mark.parametrize("order", OPERATOR_ORDERS, ids=lambda order: order.name)
+def test_every_order_has_a_command_with_its_fields(order: OperatorOrder) -> None:
+    command = program.get_command(click.Context(program), COMMANDS.get(order.name, order.name))
+    assert command is not None
+    assert {field.name for field in order.fields} <= {str(param.name) for param in command.params}
+
+
+VALUES = {FieldKind.TEXT: "because", FieldKind.MONEY: 2.0, FieldKind.COUNT: 3, FieldKind.FLAG: True}
+
+
+@pytest.mark.parametrize("order", [one for one in OPERATOR_ORDERS if one.make], ids=lambda order: order.name)
+def test_what_a_person_says_with_an_order_is_kept_with_it(order: OperatorOrder) -> None:
+    needed = {one.name: one.choices[0] if one.choices else VALUES[one.kind] for one in order.fields if one.required}
+    said = words_of(order.given({**needed, order.note: "because"} if order.note else needed))
+    assert (said["note"] if said else "") == ("because" if order.note else "")
 
 
 @pytest.mark.parametrize(

@@ -150,6 +150,9 @@ VIEW = {
         ("answer", "q3", "Use CSV", "mailboxd -w /w answer q3 'Use CSV'"),
         ("cancel", "q3", "", "mailboxd -w /w cancel q3"),
         ("send", "", "Do $(this)", "mailboxd -w /w send 'Do $(this)'"),
+        ("cancel", "q3", "too late", "mailboxd -w /w cancel q3 --reason 'too late'"),
+        ("undo", "q3", "", "mailboxd -w /w undo q3"),
+        ("pause", "q3", "until noon", "mailboxd -w /w pause q3 --note 'until noon'"),
     ],
 )
 def test_an_order_without_a_daemon_names_the_command_that_does_it(
@@ -162,3 +165,33 @@ def test_an_order_without_a_daemon_names_the_command_that_does_it(
     )  # fmt: skip
     assert f"`{command}`" in said
     assert "Nothing was" in said
+
+
+# ---------------------------------------------------------------- orders as the daemon names them
+
+DEFER = {"defer": [{"name": "minutes", "required": True}, {"name": "note", "required": False}]}
+
+
+@pytest.mark.parametrize(
+    ("text", "options"), [("90", "--minutes 90"), ("90 until the audit", "--minutes 90 --note 'until the audit'")]
+)
+def test_an_order_that_only_the_daemon_knows_is_taken_with_its_words(text: str, options: str) -> None:
+    said = run(
+        """const one = { agent: "alpha", view: { ...values.view, orders: values.orders }, daemon: { runs: false } };
+        const order = { verb: "defer", name: "q3", text: values.text };
+        return [command.takes(one, "defer"), command.takes(one, "pause"), command.takes(one, "toString"),
+            command.takes(one, "undo"), await command.deliver(one, order, { by: {} })];""",
+        view=VIEW, orders=DEFER, text=text,
+    )  # fmt: skip
+    assert said[:4] == [True, False, False, True]
+    assert f"`mailboxd -w /w defer q3 {options}`" in said[4]
+
+
+def test_the_orders_that_a_daemon_takes_are_listed_and_those_of_an_older_one_as_well() -> None:
+    said = run(
+        """const box = (orders) => ({ agent: "alpha", view: { ...values.view, orders }, daemon: { runs: true } });
+        return [command.help([box(values.orders)]), command.help([box(undefined)])];""",
+        view=VIEW, orders=DEFER,
+    )  # fmt: skip
+    assert "`/mailbox defer ID MINUTES [NOTE]`" in said[0]
+    assert "`/mailbox answer ID TEXT` · `/mailbox cancel ID [REASON]` · `/mailbox pause ID [NOTE]`" in said[1]

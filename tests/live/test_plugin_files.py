@@ -49,7 +49,17 @@ def test_pipes_in_the_place_of_files_do_not_stop_the_gateway(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "more", [{"items": [None]}, {"items": [{}]}, {"counts": None}, {"agent": "boss"}, {"total": "x"}]
+    "more",
+    [
+        {"items": [None]},
+        {"items": [{}]},
+        {"counts": None},
+        {"agent": "boss"},
+        {"total": "x"},
+        {"orders": []},
+        {"orders": {"pause": {"name": "note"}}},
+        {"orders": {"pause": [{"name": 3}]}},
+    ],
 )
 def test_a_view_that_no_daemon_wrote_is_left_out_alone(tmp_path: Path, more: dict[str, Any]) -> None:
     workspaces = {"boss": tmp_path / "boss", "evil": tmp_path / "evil"}

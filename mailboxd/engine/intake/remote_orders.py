@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from mailboxd.core.approvals import Approval, ApprovalDecision, ApprovalStatus
 from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.model import Task
 from mailboxd.core.notices import words_on_record
-from mailboxd.core.operator_orders import BY_NAME, OPERATOR
+from mailboxd.core.operator_orders import BY_NAME, OPERATOR, OPERATOR_ORDERS, OperatorOrder
 from mailboxd.core.people import DEVICE, OWNER, is_person
 from mailboxd.core.sanitize import first_line, storable_text
 from mailboxd.core.times import plus, to_epoch
@@ -207,34 +207,22 @@ def _task(engine: Engine, order: RemoteOrder) -> Task:
     return task
 
 
-def _answer(engine: Engine, _ws: Workspace, order: RemoteOrder) -> _Done:
-    task = _task(engine, order)
-    if not order.said:
-        raise Refused("bad-form", "an answer needs words", f"`/mailbox answer {task.local_id} TEXT`")
-    operator_commands.answer(engine, task, order.said, order.by)
-    return f"Answered {task.local_id}: the agent goes on.", task.id
-
-
-def _cancel(engine: Engine, _ws: Workspace, order: RemoteOrder) -> _Done:
-    task = _task(engine, order)
-    held_orders.hold(engine, task, BY_NAME["cancel"], {"reason": order.said or None}, order.by)
-    return f"{task.local_id} is cancelled in 10 s. `/mailbox undo {task.local_id}` takes it back.", task.id
-
-
 def _undo(engine: Engine, _ws: Workspace, order: RemoteOrder) -> _Done:
     task = _task(engine, order)
     held_orders.take_back(engine, task, order.by)
     return f"Taken back: nothing happens to {task.local_id}.", task.id
 
 
-def _noted(name: str, done: str) -> Callable[[Engine, Workspace, RemoteOrder], _Done]:
-    def act(engine: Engine, _ws: Workspace, order: RemoteOrder) -> _Done:
-        task = _task(engine, order)
-        chosen = name
-        if name == "retry" and (task.phase is Phase.CIRCUIT_OPEN or task.held):
-            chosen = "unblock-retry"
-        operator_commands.give(engine, task, BY_NAME[chosen], {"note": order.said or None}, order.by)
-        return f"{task.local_id} {done}", task.id
+def _order(order: OperatorOrder) -> Callable[[Engine, Workspace, RemoteOrder], _Done]:
+    """Gives an order of the table."""
+
+    def act(engine: Engine, _ws: Workspace, said: RemoteOrder) -> _Done:
+        task = _task(engine, said)
+        blocked = task.phase is Phase.CIRCUIT_OPEN or task.held
+        chosen = BY_NAME["unblock-retry"] if order.name == "retry" and blocked else order
+        give = held_orders.hold if order.ends else operator_commands.give
+        give(engine, task, chosen, chosen.read_words(said.said), said.by)
+        return order.chat.format(task=task.local_id), task.id
 
     return act
 
@@ -269,12 +257,7 @@ _VERBS: Mapping[str, Callable[[Engine, Workspace, RemoteOrder], _Done]] = {
     "approve": _approve,
     "reject": _reject,
     "changes": _changes,
-    "answer": _answer,
-    "cancel": _cancel,
     "undo": _undo,
-    "pause": _noted("pause", "is paused: running turns finish, and no other starts."),
-    "resume": _noted("resume", "is resumed."),
-    "retry": _noted("retry", "will run again."),
     "send": _send,
+    **{order.name: _order(order) for order in OPERATOR_ORDERS if order.chat},
 }
-VERBS: Sequence[str] = tuple(_VERBS)
