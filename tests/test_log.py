@@ -59,6 +59,13 @@ def test_the_same_as_json() -> None:
     }
 
 
+def test_where_agents_share_a_log_each_line_names_its_own() -> None:
+    line = TextFormatter("ann").format(record("task accepted", task="alpha"))
+    assert line == "2026-11-21T02:07:53.120Z INFO ann engine: task accepted [task=alpha]"
+    assert json.loads(JsonFormatter("ann").format(record("task accepted")))["agent"] == "ann"
+    assert " INFO bob engine: " in TextFormatter().format(record("started", agent="bob")), "one that speaks of several"
+
+
 @pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter()])
 def test_foreign_text_cannot_forge_a_line_or_move_the_cursor(formatter: logging.Formatter) -> None:
     line = formatter.format(record(FORGED, task=FORGED))

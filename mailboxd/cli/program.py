@@ -174,7 +174,7 @@ def _reporting(action: Callable[[], Any], arguments: Sequence[str], session: Ses
         flush()
         return result if isinstance(result, int) else EXIT_OK
     except MailboxdError as error:
-        _report(_facts(error, session), as_json)
+        _report(_facts(error, session), as_json, session.agent)
         return error.exit_code
     except click.ClickException as error:
         wrong = _plainer(error)
@@ -197,9 +197,9 @@ def _reporting(action: Callable[[], Any], arguments: Sequence[str], session: Ses
             _report(_facts(UnavailableError(_GONE), session), as_json)
             return EXIT_UNAVAILABLE
         if why := shortage(error):
-            _report(_facts(WorldError(why), session), as_json)
+            _report(_facts(WorldError(why), session), as_json, session.agent)
             return EXIT_TRY_AGAIN
-        _report(_bug_report(error, arguments), as_json)
+        _report(_bug_report(error, arguments), as_json, session.agent)
         return EXIT_BUG
 
 
@@ -259,8 +259,10 @@ def _facts(error: MailboxdError, session: Session) -> dict[str, Any]:
     return {"kind": type(error).__name__, "exit": error.exit_code, **facts}
 
 
-def _report(facts: dict[str, Any], as_json: bool) -> None:
-    text = to_json({"error": facts}) if as_json else f"mailboxd: {for_terminal(facts['message'])}"
+def _report(facts: dict[str, Any], as_json: bool, agent: str = "") -> None:
+    program = f"mailboxd ({for_terminal(agent)})" if agent else "mailboxd"
+    facts |= {"agent": agent} if agent else {}
+    text = to_json({"error": facts}) if as_json else f"{program}: {for_terminal(facts['message'])}"
     log = sys.modules.get("mailboxd.host.log")
     if log is not None and log.last_words(text):
         return  # a daemon must be able to exit even if nothing reads its standard error

@@ -54,6 +54,8 @@ class Session:
 
     path: Path | None = None
     as_json: bool = False
+    agent: str = ""
+    """Whose daemon this process is, where several write to one log (`run --all`)."""
     clock: Clock = field(default_factory=SystemClock)
     pause: Callable[[float], None] = pause
 

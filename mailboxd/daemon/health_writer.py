@@ -43,6 +43,8 @@ class Health:
         self._scanned: float | None = None
         """When the mailbox was last read (monotonic clock)."""
         self._written_at = float("-inf")
+        self._told_at = float("-inf")
+        """When the watchdog was last told that the loop is alive: a busy one would tell it a hundred times a second."""
         self._fd = -1
         self.failed = Failed()
         """The failed starts before this one."""
@@ -107,8 +109,11 @@ class Health:
 
     def beat(self) -> None:
         """Write a heartbeat if one is due. Call before every sleep."""
-        self.notifier.watchdog()
-        if self.next_beat - _EARLY <= self._clock.monotonic():
+        now = self._clock.monotonic()
+        if now - self._told_at >= min(_EARLY, (self.notifier.watchdog_seconds or EVERY) / 3):
+            self._told_at = now
+            self.notifier.watchdog()
+        if self.next_beat - _EARLY <= now:
             self._write(None)
 
     @property

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import select
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,11 +45,7 @@ def serve(ws: Workspace, config: Config, *, until_idle: bool = False, allow_netw
     Raises LockedError if another daemon runs there; ConfigError inside an agent's turn, and on a network file system
     that is not allowed; WorldError, which with `until_idle` includes a full disk and a locked database.
     """
-    if inside_agent(os.environ):
-        raise ConfigError(
-            f"this is a shell inside an agent's turn (OPENCLAW_SHELL, OPENCLAW_SUBAGENT_EXEC or {INSIDE_MARK} is set), "
-            "where OpenClaw refuses to call agents. Start the daemon from the operator's own shell or from systemd."
-        )
+    require_outside(os.environ)
     polls = _polls(ws, allowed=allow_network)
     clock = SystemClock()
     registry.register(ws.root, os.environ)
@@ -56,6 +53,15 @@ def serve(ws: Workspace, config: Config, *, until_idle: bool = False, allow_netw
         supervisor = _Supervisor(ws, config, health, polls)
         with signals(supervisor.stop, supervisor.rescan):
             supervisor.run(until_idle=until_idle)
+
+
+def require_outside(environ: Mapping[str, str]) -> None:
+    """Raise ConfigError inside an agent's turn."""
+    if inside_agent(environ):
+        raise ConfigError(
+            f"this is a shell inside an agent's turn (OPENCLAW_SHELL, OPENCLAW_SUBAGENT_EXEC or {INSIDE_MARK} is set), "
+            "where OpenClaw refuses to call agents. Start the daemon from the operator's own shell or from systemd."
+        )
 
 
 def _polls(ws: Workspace, *, allowed: bool) -> str:

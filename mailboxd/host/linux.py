@@ -74,6 +74,13 @@ def command_line(pid: int) -> bytes:
     return b""
 
 
+def end_with_parent(parent: int) -> None:
+    """Have this process, a child of `parent`, sent SIGTERM when that ends (PR_SET_PDEATHSIG in prctl(2))."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != parent:  # it had ended before
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
 @cache
 def boot_id() -> str:
     """Identifies this boot of the machine (random(4))."""
@@ -81,6 +88,7 @@ def boot_id() -> str:
 
 
 _STAT_CAP = 4096
+_PR_SET_PDEATHSIG = 1
 
 
 def _stat_fields(pid: int) -> list[str]:

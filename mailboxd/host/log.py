@@ -40,17 +40,17 @@ _LONGEST_MESSAGE = 2_048
 _LONGEST_TRACE = 16_384
 
 
-def configure(level: str, form: str, stream: TextIO, *, folds: bool = False) -> None:
+def configure(level: str, form: str, stream: TextIO, *, folds: bool = False, agent: str = "") -> None:
     """Send records of at least `level` (one of LEVELS) to `stream` as `form` (one of FORMATS), and nowhere else.
 
-    With `folds`, identical warnings are folded (`Folding`).
+    With `folds`, identical warnings are folded (`Folding`). Each line names the `agent`, if several share the stream.
     It sets up the root logger, because watchdog reports a lost watch only in its own log.
     Raises ValueError for any other word.
     """
     if level not in LEVELS or form not in FORMATS:
         raise ValueError(f"level is one of {LEVELS}, format one of {FORMATS}")
     handler = _handler(stream)
-    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
+    handler.setFormatter(JsonFormatter(agent) if form == "json" else TextFormatter(agent))
     if folds:
         handler.addFilter(Folding())
     root = logging.getLogger()
@@ -104,6 +104,12 @@ def catch_up() -> bool:
         with handler.lock or nullcontext():
             waits = handler.drain() or waits
     return waits
+
+
+def leave_to_parent() -> None:
+    """In a process that was forked: drop the queued lines, which its parent writes."""
+    for handler in _patient():
+        handler.forget()
 
 
 def last_words(text: str) -> bool:
@@ -193,6 +199,11 @@ class PatientHandler(logging.Handler):
                 self._dropped, self._since = 0, 0.0
         return False
 
+    def forget(self) -> None:
+        """Drop what is queued."""
+        self._queue.clear()
+        self._dropped = 0
+
     def close(self) -> None:
         """Wait at most two seconds for queued lines to be written."""
         with self.lock or nullcontext():
@@ -200,8 +211,7 @@ class PatientHandler(logging.Handler):
                 if not self.drain():
                     break
                 self._sink.wait(WAIT_MS)
-            self._queue.clear()
-            self._dropped = 0
+            self.forget()
             self._sink.close()
         super().close()
 
@@ -274,21 +284,36 @@ def _now() -> float:
     return logging.makeLogRecord({}).created
 
 
-class TextFormatter(logging.Formatter):
-    """`2026-11-21T02:07:53.120Z INFO engine: task accepted [task=alpha attempt=2]`."""
+class _Formatter(logging.Formatter):
+    """`agent`: whose lines they are, where several agents share a log."""
+
+    def __init__(self, agent: str = "") -> None:
+        super().__init__()
+        self._agent = agent
+
+    def agent_of(self, record: logging.LogRecord) -> str:
+        return str(record.__dict__.get("agent", self._agent))
+
+
+class TextFormatter(_Formatter):
+    """`2026-11-21T02:07:53.120Z INFO engine: task accepted [task=alpha attempt=2]`; of an agent: `INFO ann engine:`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        begin = f"{to_text(record.created)} {record.levelname} {_source(record)}: "
+        agent, source = self.agent_of(record), _source(record)
+        source = f"{for_log(agent)} {source}" if agent else source
+        begin = f"{to_text(record.created)} {record.levelname} {source}: "
         trace = _trace(self, record)
         end = f" | {for_log(trace)}" if trace else ""
         return "\n".join([f"{begin}{for_log(_with_fields(entry, about))}{end}" for entry, about in _lines(record)])
 
 
-class JsonFormatter(logging.Formatter):
-    """One JSON object per line: time, level, source, message; task, attempt, trace, exception where they apply."""
+class JsonFormatter(_Formatter):
+    """One JSON object per line: time, level, source, message; agent, task, attempt, trace, exception if they apply."""
 
     def format(self, record: logging.LogRecord) -> str:
-        begin = {"time": to_text(record.created), "level": record.levelname.lower(), "source": _source(record)}
+        begin = {"time": to_text(record.created), "level": record.levelname.lower()}
+        begin |= {"agent": agent} if (agent := self.agent_of(record)) else {}
+        begin |= {"source": _source(record)}
         trace = _trace(self, record)
         end = {"exception": trace} if trace else {}
         lines = [begin | {"message": _cut(entry)} | _about(about) | end for entry, about in _lines(record)]

@@ -30,6 +30,7 @@ File = tuple[int, int]
 # Processes
 
 _LOOK_SECONDS = 0.02
+_PARENT_SECONDS = 1.0
 
 
 class _Watching(threading.Thread):
@@ -125,6 +126,18 @@ def command_line(pid: int) -> bytes:
     with suppress(psutil.Error):
         return b"".join(os.fsencode(word) + b"\0" for word in psutil.Process(pid).cmdline())
     return b""
+
+
+def end_with_parent(parent: int) -> None:
+    """Have this process, a child of `parent`, sent SIGTERM within a second after that ends."""
+
+    def wait() -> None:
+        pause = threading.Event()
+        while os.getppid() == parent:
+            pause.wait(_PARENT_SECONDS)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, name="parent", daemon=True).start()
 
 
 @cache

@@ -1,6 +1,7 @@
-"""Notify systemd with the sd_notify protocol (sd_notify(3)).
+"""The sd_notify protocol (sd_notify(3)): what a daemon tells systemd, or `mailboxd run --all`, which started it.
 
-Does nothing without $NOTIFY_SOCKET. A notification that cannot be sent is dropped; the watchdog covers that case.
+A daemon without $NOTIFY_SOCKET tells nothing. A notification that cannot be sent is dropped; the watchdog covers that
+case.
 """
 
 from __future__ import annotations
@@ -9,10 +10,13 @@ import contextlib
 import re
 import socket
 from collections.abc import Mapping
+from pathlib import Path
 
 from mailboxd.core.sanitize import one_line
 
 _EXTENSION = 60
+_LONGEST = 4096
+"""Bytes of a notification."""
 
 
 class Notifier:
@@ -49,6 +53,37 @@ class Notifier:
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.setblocking(False)
             sender.sendto(text.encode("utf-8", "replace"), self._address)
+
+
+class Listener:
+    """The other side: a socket of its own for each daemon, at `path`. Raises OSError if there can be none."""
+
+    def __init__(self, path: Path, watchdog_seconds: float) -> None:
+        self.watchdog_seconds = watchdog_seconds
+        self.environ = {"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": f"{watchdog_seconds * 1e6:.0f}"}
+        """What the daemon's environment needs."""
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            self._socket.setblocking(False)
+            self._socket.bind(str(path))
+        except OSError:
+            self._socket.close()
+            raise
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def read(self) -> dict[str, str]:
+        """The variables that came since the last call; of each the latest."""
+        said: dict[str, str] = {}
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                lines = self._socket.recv(_LONGEST).decode("utf-8", "replace").splitlines()
+                said |= dict(line.split("=", 1) for line in lines if "=" in line)
+        return said
 
 
 def _address(text: str) -> str:

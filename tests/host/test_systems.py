@@ -64,6 +64,25 @@ def test_the_end_of_a_process_is_seen_whether_it_is_reaped_or_not(
 
 
 @SYSTEMS
+def test_a_process_ends_with_its_parent(system: ModuleType) -> None:
+    """It is born as a child of one that is killed."""
+    code = f"""if True:
+        import os, signal
+        from {system.__name__} import end_with_parent
+        parent, (read, write) = os.getpid(), os.pipe()
+        if not os.fork():
+            end_with_parent(parent)
+            os.write(write, b"!")
+            signal.pause()
+        os.read(read, 1)
+        os.kill(parent, signal.SIGKILL)
+    """
+    # both have the pipe: its end is the end of the second one
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGKILL, b"", b"")
+
+
+@SYSTEMS
 def test_a_process_is_known_by_its_start_and_what_it_has_open(
     system: ModuleType, sleeper: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:

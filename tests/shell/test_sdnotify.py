@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.host.sdnotify import Notifier
+from mailboxd.host.sdnotify import Listener, Notifier
 
 
 @pytest.fixture(params=["file", "abstract"])
@@ -66,3 +66,19 @@ def test_a_listener_that_is_gone_or_full_does_not_stop_the_daemon(tmp_path: Path
 def test_the_watchdog_interval_comes_from_systemd(text: str, seconds: float | None) -> None:
     notifier = Notifier({"NOTIFY_SOCKET": "/run/systemd/notify", "WATCHDOG_USEC": text})
     assert notifier.watchdog_seconds == seconds
+
+
+def test_what_a_daemon_says_is_heard_by_the_one_that_listens(tmp_path: Path) -> None:
+    heard = Listener(tmp_path / "s", 6.0)
+    try:
+        assert heard.read() == {}
+        notifier = Notifier(heard.environ)
+        assert notifier.watchdog_seconds == 6.0
+        notifier.starting("verifying")
+        notifier.ready("agent a=b")
+        assert heard.read() == {"EXTEND_TIMEOUT_USEC": "60000000", "READY": "1", "STATUS": "agent a=b"}
+        assert heard.read() == {}
+    finally:
+        heard.close()
+    with pytest.raises(OSError, match="too long"):
+        Listener(tmp_path / ("x" * 120), 6.0)

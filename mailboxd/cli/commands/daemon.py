@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from mailboxd.cli.groups import Group
-from mailboxd.cli.session import Session, verb
+from mailboxd.cli.session import Session, agent_of, verb
 from mailboxd.errors import EXIT_CONFIG, EXIT_NO, EXIT_UNAVAILABLE
 
 if TYPE_CHECKING:
+    from mailboxd.formats.mailbox.layout import Workspace
     from mailboxd.operate.setup.service import Service, ServiceState
 
 
@@ -20,11 +21,13 @@ if TYPE_CHECKING:
     "run",
     "run",
     "run --until-idle",
+    "run --all",
     "run --log-format json --log-level debug",
     exits={
         EXIT_CONFIG: "a network file system, or the database was modified or is older than the files",
     },
 )
+@click.option("--all", "everything", is_flag=True, help="Serve all of your workspaces, in half of the memory.")
 @click.option("--until-idle", is_flag=True, help="Exit when no work is left.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Default: `log.format` in the configuration.")
 @click.option(
@@ -39,7 +42,7 @@ if TYPE_CHECKING:
     help="Allow NFS, SMB, 9p, FUSE ..., by polling. Safe only if no other machine uses the workspace.",
 )
 def run_command(
-    session: Session, until_idle: bool, log_format: str | None, log_level: str | None, verbose: bool,
+    session: Session, everything: bool, until_idle: bool, log_format: str | None, log_level: str | None, verbose: bool,
     allow_network_fs: bool,
 ) -> None:  # fmt: skip
     """Run the daemon: accept messages, schedule tasks, call agents and send replies.
@@ -51,6 +54,10 @@ def run_command(
     While the disk is full or another process locks the database, the daemon pauses, reports it in `mailboxd status`,
     and resumes. It refuses to start on a database that is missing, damaged, modified, or older than archive/ and
     outbox/.
+
+    With --all, a process starts one daemon for each workspace of yours, and one that fails again, as systemd would; log
+    lines name the agent. Stop one by SIGTERM to its pid (`mailboxd fleet --json`). SIGHUP to the process starts what is
+    registered and does not run; SIGTERM stops all.
     """
     import sys
 
@@ -58,11 +65,27 @@ def run_command(
     from mailboxd.formats import config
     from mailboxd.host import log
 
-    ws = session.workspace()
+    form, level = log_format or ("json" if session.as_json else None), "debug" if verbose else log_level
+    if everything:
+        if until_idle or session.path is not None:
+            raise click.UsageError("--all serves every workspace until it is stopped: without --until-idle and -w")
+        from mailboxd.daemon import prefork
+
+        log.configure(level or "info", form or "text", sys.stderr)
+        ws = prefork.serve_all(os.environ, _name)
+        if ws is None:
+            return
+        session.path, session.agent = ws.root, _name(ws)  # from here on, this is the daemon of one workspace
+    else:
+        ws = session.workspace()
     settings = config.load(ws.config)
-    form = log_format or ("json" if session.as_json else settings.log.format)
-    log.configure("debug" if verbose else log_level or settings.log.level, form, sys.stderr)
+    log.configure(level or settings.log.level, form or settings.log.format, sys.stderr, agent=session.agent)
     supervise.serve(ws, settings, until_idle=until_idle, allow_network=allow_network_fs)
+
+
+def _name(ws: Workspace) -> str:
+    """The agent of a workspace; its path, if the configuration does not say it."""
+    return agent_of(ws) or str(ws.root)
 
 
 @click.group("service", cls=Group)
