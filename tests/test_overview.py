@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from mailboxd.core.explain.overview_details import OverviewDetails
 from mailboxd.core.model import Policy, Usage
 from mailboxd.core.outcomes import Failed, Permanence, Unknown
 from mailboxd.core.spending import Account, Spend, Standing
@@ -17,6 +18,7 @@ from mailboxd.ledger.overview import Overview
 from mailboxd.ledger.reports import opened
 from tests.cli.stage import NOW, Stage, child, make
 from tests.e2e.test_costs import SCANNED
+from tests.store.shapes import require
 
 QUESTION = "---\ntype: question\n---\n\nWhich figures?\n"
 
@@ -34,7 +36,9 @@ def stage(tmp_path: Path) -> Stage:
 def look(stage: Stage, environ: dict[str, str], agent: str = "alpha", **options: Any) -> Overview:
     seen = seen_items.seen(stage.ws.root, environ, stage.clock.now())
     with opened(stage.ws.database) as report:
-        return overview.read(stage.ws, report, stage.clock, agent, stage.program, seen, **options)
+        found = overview.read(stage.ws, report, stage.clock, agent, stage.program, seen, **options)
+    require(found.as_json(), OverviewDetails)
+    return found
 
 
 def done(stage: Stage, name: str, said: str = "It is done.\n\nAll of it.", usd: float = 0.0) -> None:
@@ -320,6 +324,7 @@ def test_of_another_host_is_told_what_its_card_says() -> None:
         "agents": {"mars.beta": {"health": "green", "open": 4}, "mars.new": {"health": "", "open": 0}},
     }  # fmt: skip
     found = overview.together(NOW, [], [row])
+    require(found.as_json(), OverviewDetails)
     (line,) = found.decide.lines
     assert (line.place.host, line.place.agent, line.may_decide, found.decide.total) == ("mars", "mars.beta", False, 3)
     assert [(place.place.agent, str(place.grade), place.open) for place in found.places] == [

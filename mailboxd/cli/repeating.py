@@ -17,6 +17,7 @@ from mailboxd.ledger.later import as_row, history, repetition_called
 
 if TYPE_CHECKING:
     from mailboxd.core.events import Event
+    from mailboxd.core.explain.overview_details import ShownRepetition
     from mailboxd.core.repetition import Repetition
     from mailboxd.engine.engine import Engine
     from mailboxd.ledger.reports import Report
@@ -56,11 +57,11 @@ def order(session: Session, name: str, act: Callable[[Engine, Repetition, str], 
 
 def show(session: Session, report: Report, one: Repetition) -> None:
     """Print a repetition with its latest runs."""
-    found = as_row(report, one) | {"history": history(report, one, _RUNS)}
+    found: ShownRepetition = {**as_row(report, one), "history": history(report, one, _RUNS)}
     session.show(found, _lines(found, session.clock.now(), session.program(session.workspace())))
 
 
-def _lines(found: dict[str, Any], now: str, program: str) -> Iterator[str]:
+def _lines(found: ShownRepetition, now: str, program: str) -> Iterator[str]:
     place = called(found["zone"])
     yield f"{found['name']}: {fit(found['title'], 200)}"
     state = found["ended"] or found["paused"] or f"next {told(found['at'], place)}"

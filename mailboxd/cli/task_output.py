@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -17,10 +17,10 @@ from mailboxd.ledger.attention import Need
 
 if TYPE_CHECKING:
     from mailboxd.core.explain.model import Cause
+    from mailboxd.core.explain.overview_details import Coming, ItemDetails
     from mailboxd.core.explain.task_details import TreeNode, WithState
 
 T = TypeVar("T", bound="WithState")
-Item = dict[str, Any]
 
 _SHORTEST_NAME = 12
 _SHORTEST_REST = 4
@@ -104,7 +104,7 @@ def _says(node: TreeNode, name: str) -> str:
 # Items that wait for a person
 
 
-def attention_lines(items: Sequence[Item], now: str, room: int, program: str) -> Iterator[str]:
+def attention_lines(items: Sequence[ItemDetails], now: str, room: int, program: str) -> Iterator[str]:
     """Each item (of `Attention.as_json`) in a sentence of at most `room` columns, and below it its command.
 
     `program` is how a command begins (`Session.program`).
@@ -136,11 +136,11 @@ def question_lines(text: str, task: str, indent: str, room: int, program: str) -
 # What happens next
 
 
-def coming_json(cause: Cause | None) -> dict[str, Any] | None:
+def coming_json(cause: Cause | None) -> Coming | None:
     return None if cause is None else {"at": cause.at, "task": cause.task, "what": cause.then}
 
 
-def coming_text(coming: dict[str, Any] | None, now: str, running: bool) -> str:
+def coming_text(coming: Coming | None, now: str, running: bool) -> str:
     """What happens next without a person; `running`: a daemon is."""
     if coming is None:
         return "nothing happens automatically"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Self
+from typing import Any, Self, TypedDict
 
 WARNS = 0.8
 """The share of a cap at which people are told."""
@@ -272,20 +272,49 @@ def sentence(account: Account) -> str:
     return f"{used} ({account.share:.0%}); at the cap no new turn begins"
 
 
-def caps_json(account: Account, standing: Standing) -> dict[str, Any]:
-    """One cap for people and scripts: `bar` and `text`, with amounts in dollars, tokens and turns; 0: no cap."""
+class Amounts(TypedDict):
+    """A `Spend` as JSON, in dollars, tokens and turns."""
+
+    usd: float
+    tokens: int
+    turns: int
+
+
+class CapDetails(TypedDict):
+    """A cap of the day as JSON; a measure of which it is 0 has none."""
+
+    whose: str | None
+    """Its agent; None: it is that of all agents of the machine."""
+    day: str
+    until: str
+    """When the day ends."""
+    caps: Amounts
+    spent: Amounts
+    reserved: Amounts
+    """What turns that run may still cost."""
+    share: float
+    """How much of the cap is spent; 1.0 is all."""
+    holds: bool
+    """It is enforced."""
+    reached: bool
+    bar: str
+    text: str
+
+
+def spend_json(spend: Spend) -> Amounts:
+    return {"usd": spend.usd / _MICRO, "tokens": spend.tokens, "turns": spend.turns}
+
+
+def caps_json(account: Account, standing: Standing) -> CapDetails:
+    """One cap for people and scripts."""
     whose = account.whose or "all agents of this machine"
-
-    def plain(part: Spend) -> dict[str, float]:
-        return {"usd": part.usd / _MICRO, "tokens": part.tokens, "turns": part.turns}
-
     return {
         "whose": account.whose or None,
         "day": standing.day,
         "until": standing.until,
-        "caps": plain(account.caps),
-        "spent": plain(account.spent),
-        "reserved": plain(account.reserved),
+        "caps": spend_json(account.caps),
+        "spent": spend_json(account.spent),
+        "reserved": spend_json(account.reserved),
         "share": round(account.share, 4),
         "holds": account.holds,
         "reached": account.is_reached,
@@ -294,7 +323,7 @@ def caps_json(account: Account, standing: Standing) -> dict[str, Any]:
     }
 
 
-def standing_json(standing: Standing, program: str) -> list[dict[str, Any]]:
+def standing_json(standing: Standing, program: str) -> list[CapDetails]:
     """Both caps as `caps_json`, the last text with what makes them hold; `program` is how a command begins."""
     found = [caps_json(account, standing) for account in standing.accounts]
     loose = [one for one in found if not one["holds"]]

@@ -12,10 +12,10 @@ import shlex
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mailboxd.core import spending
 from mailboxd.core.explain import why
@@ -34,6 +34,7 @@ from mailboxd.formats.mailbox.unread import Unread, new_tasks, sent_again, unrea
 from mailboxd.formats.mailbox.unread import unread as unread_files
 
 if TYPE_CHECKING:
+    from mailboxd.core.explain.overview_details import ItemDetails
     from mailboxd.formats.mailbox.layout import Workspace
     from mailboxd.host.clock import Clock
     from mailboxd.ledger.attention_queries import Seen, Waiting
@@ -106,8 +107,18 @@ class Item:
     tasks: int = 1
     """How many tasks it stands for, if they wait for one reason."""
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+    def as_json(self) -> ItemDetails:
+        return {
+            "kind": self.kind,
+            "text": self.text,
+            "command": self.command,
+            "since": self.since,
+            "task": self.task,
+            "id": self.id,
+            "until": self.until,
+            "details": self.details,
+            "tasks": self.tasks,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +153,7 @@ class Attention:
             counts[state_words(phase)] += count - self.phases.get(phase, 0)
         return {state: count for state, count in counts.items() if count}
 
-    def as_json(self) -> list[dict[str, Any]]:
+    def as_json(self) -> list[ItemDetails]:
         return [item.as_json() for item in self.items]
 
 

@@ -10,6 +10,7 @@ from mailboxd.ledger.conditions import OPEN
 from mailboxd.ledger.repetitions import LIVE, Repetitions
 
 if TYPE_CHECKING:
+    from mailboxd.core.explain.overview_details import LaterTask, RepetitionDetails, RunRow
     from mailboxd.ledger.reports import Report, Row
 
 _TASKS = (
@@ -48,14 +49,14 @@ def _beginning_with(report: Report, name: str) -> Repetition | None:
     return found[0] if others.fetchone() is None else None
 
 
-def later(report: Report, now: str, most: int) -> list[Row]:
+def later(report: Report, now: str, most: int) -> list[LaterTask | RepetitionDetails]:
     """What begins later, the next first, at most `most` of both kinds."""
-    found: list[Row] = []
+    found: list[LaterTask | RepetitionDetails] = []
     if report.has_table("repetitions"):
         found += [as_row(report, one) for one in Repetitions(report.db).going_on()[:most]]
     tasks = report.rows(_TASKS, now, most)
     found += [{"kind": "task", "name": r["local_id"], "title": r["title"], "at": r["not_before"]} for r in tasks]
-    return sorted(found, key=lambda row: (bool(row.get("paused")), row["at"]))
+    return sorted(found, key=lambda row: (row["kind"] == "repetition" and bool(row["paused"]), row["at"]))
 
 
 def count_scheduled(report: Report, now: str) -> int:
@@ -71,7 +72,7 @@ def count_later(report: Report, now: str) -> int:
     return count
 
 
-def as_row(report: Report, one: Repetition) -> Row:
+def as_row(report: Report, one: Repetition) -> RepetitionDetails:
     """A repetition as views show it."""
     open_run = report.db.execute(_OPEN_RUN, (one.id, one.runs - 20)).fetchone()
     return {
@@ -97,7 +98,7 @@ def as_row(report: Report, one: Repetition) -> Row:
     }
 
 
-def history(report: Report, one: Repetition, most: int) -> list[Row]:
+def history(report: Report, one: Repetition, most: int) -> list[RunRow]:
     """Its latest runs, the latest first."""
     return [
         {"number": run.number, "at": run.at, "task": run.local_id, "phase": run.phase, "made_at": run.made_at}

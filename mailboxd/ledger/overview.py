@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from mailboxd.core.local_time import told
 from mailboxd.core.sanitize import first_line
-from mailboxd.core.spending import NOTHING, Spend, Standing, caps_json, total
+from mailboxd.core.spending import NOTHING, Spend, Standing, caps_json, spend_json, total
 from mailboxd.core.times import moment, plus
 from mailboxd.core.vocabulary import TERMINAL
 from mailboxd.errors import MailboxdError
@@ -35,6 +35,20 @@ from mailboxd.ledger.reports import opened
 
 if TYPE_CHECKING:
     from mailboxd.core.explain.model import OpenBreaker
+    from mailboxd.core.explain.overview_details import (
+        ConditionDetails,
+        DecisionDetails,
+        LaterDetails,
+        LaterTask,
+        OverviewDetails,
+        PlaceDetails,
+        RepetitionDetails,
+        ResultDetails,
+        RunningDetails,
+        SectionDetails,
+        SpenderDetails,
+        SpentDetails,
+    )
     from mailboxd.core.standstill import Standstill
     from mailboxd.host.clock import Clock
     from mailboxd.ledger.attention_queries import Seen
@@ -59,6 +73,9 @@ class Place:
     agent: str
     host: str = ""
     """Empty: this one."""
+
+    def as_json(self) -> PlaceDetails:
+        return {"workspace": self.workspace, "agent": self.agent, "host": self.host}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +105,15 @@ class Decision:
         grade = 0 if kind in _STOPS or (kind is Need.CAP and self.blocks) else 2 if kind in DISMISSIBLE else 1
         return grade, -self.blocks - self.item.tasks, -self.usd, self.item.since or ""
 
-    def as_json(self) -> dict[str, Any]:
-        sized = {"title": self.title, "blocks": self.blocks, "usd": self.usd}
-        return {**self.item.as_json(), **asdict(self.place), **sized, "may_decide": self.may_decide}
+    def as_json(self) -> DecisionDetails:
+        return {
+            **self.item.as_json(),
+            **self.place.as_json(),
+            "title": self.title,
+            "blocks": self.blocks,
+            "usd": self.usd,
+            "may_decide": self.may_decide,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +130,16 @@ class Result:
     at: str
     unread: bool = True
 
-    def as_json(self) -> dict[str, Any]:
-        return _flat(self)
+    def as_json(self) -> ResultDetails:
+        return {
+            **self.place.as_json(),
+            "id": self.id,
+            "task": self.task,
+            "title": self.title,
+            "answer": self.answer,
+            "at": self.at,
+            "unread": self.unread,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +164,20 @@ class Running:
         planned = self.planned - self.skipped
         return self.done / planned if planned > 0 else 0.0
 
-    def as_json(self) -> dict[str, Any]:
-        return _flat(self) | {"share": round(self.share, 4)}
+    def as_json(self) -> RunningDetails:
+        return {
+            **self.place.as_json(),
+            "id": self.id,
+            "task": self.task,
+            "title": self.title,
+            "by": self.by,
+            "since": self.since,
+            "done": self.done,
+            "planned": self.planned,
+            "failed": self.failed,
+            "skipped": self.skipped,
+            "share": round(self.share, 4),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +200,19 @@ class Later:
     open: str = ""
     """The run that has not ended."""
 
-    def as_json(self) -> dict[str, Any]:
-        return _flat(self)
+    def as_json(self) -> LaterDetails:
+        return {
+            **self.place.as_json(),
+            "kind": self.kind,
+            "name": self.name,
+            "title": self.title,
+            "at": self.at,
+            "told": self.told,
+            "repeat": self.repeat,
+            "paused": self.paused,
+            "problem": self.problem,
+            "open": self.open,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +223,9 @@ class Spender:
     today: Spend
     standing: Standing | None = None
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> SpenderDetails:
         caps = None if self.standing is None else caps_json(self.standing.agent, self.standing)
-        return {**asdict(self.place), "today": _dollars(self.today), "caps": caps}
+        return {**self.place.as_json(), "today": spend_json(self.today), "caps": caps}
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,12 +241,12 @@ class Spent:
     def today(self) -> Spend:
         return total(one.today for one in self.agents)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> SpentDetails:
         return {
-            "today": _dollars(self.today),
+            "today": spend_json(self.today),
             "agents": [one.as_json() for one in self.agents],
             "host": None if self.host is None else caps_json(self.host.host, self.host),
-            "days": [{"day": day, **_dollars(spend)} for day, spend in self.days],
+            "days": [{"day": day, **spend_json(spend)} for day, spend in self.days],
         }
 
 
@@ -211,11 +265,20 @@ class Condition:
     scheduled: int = 0
     """How many of those that wait begin at a set time."""
 
-    def as_json(self) -> dict[str, Any]:
-        return _flat(self)
+    def as_json(self) -> ConditionDetails:
+        return {
+            **self.place.as_json(),
+            "grade": self.grade,
+            "running": self.running,
+            "troubles": list(self.troubles),
+            "states": dict(self.states),
+            "open": self.open,
+            "scheduled": self.scheduled,
+        }
 
 
 T = TypeVar("T", bound="Decision | Result | Running | Later")
+D = TypeVar("D")
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,8 +295,9 @@ class Section(Generic[T]):
     def first(self, most: int) -> Section[T]:
         return replace(self, lines=self.lines[:most])
 
-    def as_json(self) -> dict[str, Any]:
-        return {"total": self.total, "lines": [line.as_json() for line in self.lines]}
+    def as_json(self, line: Callable[[T], D]) -> SectionDetails[D]:
+        """`line` makes the JSON of one."""
+        return {"total": self.total, "lines": [line(one) for one in self.lines]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,14 +326,14 @@ class Overview:
         """Whether nothing needs the person, nothing failed, nothing is unread, and no other host is silent."""
         return not (self.decide.total or self.failed.total or self.finished.total or self.silent)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> OverviewDetails:
         return {
             "at": self.at,
-            "decide": self.decide.as_json(),
-            "failed": self.failed.as_json(),
-            "finished": self.finished.as_json(),
-            "running": self.running.as_json(),
-            "later": self.later.as_json(),
+            "decide": self.decide.as_json(Decision.as_json),
+            "failed": self.failed.as_json(Decision.as_json),
+            "finished": self.finished.as_json(Result.as_json),
+            "running": self.running.as_json(Running.as_json),
+            "later": self.later.as_json(Later.as_json),
             "spent": self.spent.as_json(),
             "places": [place.as_json() for place in self.places],
         }
@@ -382,10 +446,13 @@ def _running(place: Place, row: Row) -> Running:
     return Running(place, row["id"], row["local_id"], row["title"], row["agent"], row["since"], **counts)
 
 
-def _later(place: Place, row: Row, zone: str) -> Later:
-    time = told(row["at"], called(row.get("zone") or zone))
-    more = {name: row.get(name) or "" for name in ("repeat", "paused", "problem", "open")}
-    return Later(place, row["kind"], row["name"], row["title"], row["at"], time, **more)
+def _later(place: Place, row: LaterTask | RepetitionDetails, zone: str) -> Later:
+    if row["kind"] == "task":
+        time = told(row["at"], called(zone))
+        return Later(place, row["kind"], row["name"], row["title"], row["at"], time)
+    time = told(row["at"], called(row["zone"] or zone))
+    run = {"repeat": row["repeat"], "paused": row["paused"], "problem": row["problem"], "open": row["open"] or ""}
+    return Later(place, row["kind"], row["name"], row["title"], row["at"], time, **run)
 
 
 def _spent(report: Report, now: str, place: Place, zone: str, standing: Standing | None) -> Spent:
@@ -553,12 +620,3 @@ def _of_host(now: str, row: Row) -> Overview:
 
 
 _NEEDS, _GRADES = frozenset(map(str, Need)), frozenset(map(str, Grade))
-
-
-def _dollars(spend: Spend) -> dict[str, float]:
-    return {"usd": spend.usd / 1_000_000, "tokens": spend.tokens, "turns": spend.turns}
-
-
-def _flat(line: Any) -> dict[str, Any]:
-    found = asdict(line)
-    return {**found.pop("place"), **found}

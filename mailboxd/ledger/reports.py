@@ -24,6 +24,7 @@ from mailboxd.ledger.meta import PEERS, Meta
 
 if TYPE_CHECKING:
     from mailboxd.core.events import Kind
+    from mailboxd.core.explain.overview_details import CallDetails, Memory
     from mailboxd.core.explain.task_details import TaskRow, TreeNode
     from mailboxd.core.spending import Standing
     from mailboxd.core.standstill import Standstill
@@ -370,15 +371,21 @@ class Report:
         """The orders that are held to end a task, the next first."""
         return explain_queries.endings(self.db)
 
-    def room(self) -> Row | None:
+    def room(self) -> CallDetails | None:
         """How many calls run, and how many may; `memory` if it prevents more. None before the first daemon."""
         room = Meta(self.db).room()
         if room is None:
             return None
-        memory = {"free": room.free_bytes, "call": room.call_bytes} if room.is_short else None
-        lane = json.loads(Meta(self.db).get(PEERS) or "{}").get("lane")
-        counts = {"most": room.most, "most_per_agent": room.per_agent, "lane": lane}
-        return {"running": len(room.running), **counts, "memory": memory}
+        memory: Memory | None = None
+        if room.is_short and room.free_bytes is not None:
+            memory = {"free": room.free_bytes, "call": room.call_bytes}
+        return {
+            "running": len(room.running),
+            "most": room.most,
+            "most_per_agent": room.per_agent,
+            "lane": json.loads(Meta(self.db).get(PEERS) or "{}").get("lane"),
+            "memory": memory,
+        }
 
     def limits(self) -> dict[str, int] | None:
         """The limits of the latest daemon, by their names in the configuration; None before the first daemon."""

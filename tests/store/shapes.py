@@ -1,12 +1,30 @@
-"""Whether JSON has the shape that a type of `core.explain.task_details` says."""
+"""Whether JSON has the shape that a type says, of `core.explain.task_details` or `overview_details`."""
 
 from __future__ import annotations
 
 import json
 import types
 from collections.abc import Iterator, Mapping
-from typing import Any, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import (
+    Any,
+    Literal,
+    NotRequired,
+    TypedDict,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
+from mailboxd.core.explain.overview_details import (
+    ItemDetails,
+    OverviewDetails,
+    ShownRepetition,
+    StatusDetails,
+    UnreadableStatus,
+)
 from mailboxd.core.explain.task_details import (
     ApprovalDetails,
     ApprovalRow,
@@ -22,37 +40,51 @@ from mailboxd.core.explain.task_details import (
 from mailboxd.ledger.reports import Report
 from mailboxd.ledger.task_queries import Filter, details, list_tasks, questions, split
 
-_OF_SHOW = {"attempts": ShownTask, "taken_back": ApprovalDetails, "depends_on": TreeNode, "lacks": SpecReport}
+_OF_SHOW = {
+    "attempts": ShownTask,
+    "taken_back": ApprovalDetails,
+    "depends_on": TreeNode,
+    "lacks": SpecReport,
+    "missed_runs": ShownRepetition,
+}
 """What `show` prints, by a key that only this has."""
 
 
 def well_shaped(report: Report) -> None:
     """All that the store tells of each of its tasks has, as JSON, the shape that its type says."""
     listed, _ = list_tasks(report, Filter(children=True), limit=-1)
-    _require(listed, list[ListedTask])
+    require(listed, list[ListedTask])
     for task in listed:
         name = task["id"]
-        _require(details(report, name), TaskDetails)
-        _require(split(report, name), Split)
-        _require(questions(report, name, 10), list[QuestionRow])
+        require(details(report, name), TaskDetails)
+        require(split(report, name), Split)
+        require(questions(report, name, 10), list[QuestionRow])
         if task["parent"] is None:
-            _require(report.tree(name), TreeNode)
+            require(report.tree(name), TreeNode)
 
 
 def well_printed(arguments: tuple[str, ...], found: Any) -> None:
     """The JSON that a command has printed has the shape that its type says, as far as there is one."""
     match arguments:
         case ("show", *_):
-            _require(found, next((kind for key, kind in _OF_SHOW.items() if key in found), Any))
+            require(found, next((kind for key, kind in _OF_SHOW.items() if key in found), Any))
         case ("ls", *_):
-            _require(found, list[TaskOfList])
+            require(found, list[TaskOfList])
         case ("approve",) | ("approve", "--history"):
-            _require(found, list[ApprovalRow])
+            require(found, list[ApprovalRow])
+        case ("status", "--host"):
+            require(found, OverviewDetails)
+        case ("status", *_):
+            require(found, UnreadableStatus if "error" in found else StatusDetails)
+            assert "error" in found or {"health", "overview"} <= found.keys()
+        case ("inbox", *others) if not {"--dismiss", "--edit"} & {*others}:
+            require(found, list[ItemDetails])
         case _:
             pass
 
 
-def _require(found: Any, kind: Any) -> None:
+def require(found: Any, kind: Any) -> None:
+    """The value has, as JSON, exactly the shape that the type says."""
     wrong = [*_misfits(json.loads(json.dumps(found)), kind, "it")]
     assert not wrong, "\n".join(wrong)
 
@@ -62,12 +94,23 @@ def _misfits(value: Any, kind: Any, where: str) -> Iterator[str]:
     origin, inner = get_origin(kind), get_args(kind)
     if kind is Any:
         return
-    if is_typeddict(kind):
+    if is_typeddict(origin):  # a generic one
+        yield from _misfits(value, _filled(origin, inner[0]), where)
+    elif is_typeddict(kind):
         yield from _misfits_of_keys(value, kind, where) if isinstance(value, dict) else [f"{where} is {value!r}"]
     elif origin is NotRequired:
         yield from _misfits(value, inner[0], where)
     elif origin in (Union, types.UnionType):
         yield from min((list(_misfits(value, one, where)) for one in inner), key=len)
+    elif origin is Literal:
+        if value not in inner:
+            yield f"{where} is {value!r}"
+    elif origin is dict:
+        if isinstance(value, dict):
+            for name, item in value.items():
+                yield from _misfits(item, inner[1], f"{where}.{name}")
+        else:
+            yield f"{where} is {value!r}, not a dict"
     elif origin is list:
         if isinstance(value, list):
             for number, item in enumerate(value):
@@ -76,6 +119,16 @@ def _misfits(value: Any, kind: Any, where: str) -> Iterator[str]:
             yield f"{where} is {value!r}, not a list"
     elif type(value) is not (plain := dict if origin is Mapping else kind):
         yield f"{where} is {value!r}, not {plain.__name__}"
+
+
+def _filled(generic: Any, inner: Any) -> Any:
+    """The type in which the only variable of a generic one is `inner`."""
+    hints = get_type_hints(generic, include_extras=True)
+
+    def of(hint: Any) -> Any:
+        return inner if isinstance(hint, TypeVar) else hint[inner] if getattr(hint, "__parameters__", ()) else hint
+
+    return TypedDict(generic.__name__, {name: of(hint) for name, hint in hints.items()})  # type: ignore[operator]
 
 
 def _misfits_of_keys(value: dict[str, Any], kind: Any, where: str) -> Iterator[str]:

@@ -11,7 +11,7 @@ import click
 
 from mailboxd.cli.session import Dollars, Session, verb
 from mailboxd.core.sanitize import for_terminal
-from mailboxd.core.spending import NOTHING, Account, Spend, Standing, of_caps, standing_json
+from mailboxd.core.spending import NOTHING, Account, CapDetails, Spend, Standing, of_caps, standing_json
 from mailboxd.errors import MailboxdError
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ def _raise(engine: Engine, user: str, day: str, to: Spend) -> Sequence[Event]:
     return [event]
 
 
-def _lines(told: Sequence[dict[str, Any]]) -> Iterator[str]:
+def _lines(told: Sequence[CapDetails]) -> Iterator[str]:
     for one in told:
         yield f"{one['bar']}  {one['text']}"
 

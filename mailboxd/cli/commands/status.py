@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -32,14 +32,25 @@ from mailboxd.ledger.later import count_later, later
 
 if TYPE_CHECKING:
     from mailboxd.core.explain.model import Ending, Snapshot
-    from mailboxd.core.explain.task_details import ListedTask, TaskOfList
+    from mailboxd.core.explain.overview_details import (
+        BreakerDetails,
+        CallDetails,
+        Coming,
+        HealthDetails,
+        MessageCounts,
+        OpenTask,
+        StatusDetails,
+        TroubleDetails,
+        UnreadableStatus,
+    )
+    from mailboxd.core.explain.task_details import ListedTask, TaskOfList, TaskRow
+    from mailboxd.core.spending import CapDetails
     from mailboxd.formats.mailbox.layout import Workspace
     from mailboxd.host.clock import Clock
     from mailboxd.ledger.reports import Report
 
 
 _SHOWN = 10
-_OF_TASK = ("local_id", "title", "state", "phase", "need", "status", "reason")
 
 
 @verb(
@@ -73,26 +84,27 @@ def status_command(session: Session, everywhere: bool, everything: bool) -> int:
             waiting = attention.of(ws, report, session.clock, program, seen, most=read, paused=session.paused())
             agent = agent_of(ws) or report.agent() or ""
             today = overview.of(ws, report, waiting, session.clock, agent, seen, most=read)
-            well["grade"] = waiting.graded(well["grade"], lock.holder(ws))
+            well["grade"] = waiting.graded(Grade(well["grade"]), lock.holder(ws))
+            found: StatusDetails | UnreadableStatus | None
             shown: Iterable[str]
             if session.as_json or everything:
                 found, counts = _found(session, ws, report, waiting, None if session.as_json else _SHOWN)
-                found |= {"health": well, "overview": today.as_json()}
+                found["health"], found["overview"] = well, today.as_json()
                 lines = morning.lines(today, room(), program, most=None, health=_unwell(well, program))
                 shown = (*lines, *_lines(found, counts, program))
             else:
                 coming = "" if today.running.total else _coming(ws, report, session)
-                found, shown = {}, morning.lines(today, room(), program, next_=coming, health=_unwell(well, program))
+                found, shown = None, morning.lines(today, room(), program, next_=coming, health=_unwell(well, program))
     except MailboxdError as error:
         if well["grade"] != Grade.RED:
             raise
         found = {"workspace": str(ws.root), "health": well, "error": str(error)}
-        shown = _lines(found, {}, program)
+        shown = _unreadable_lines(found)
     session.show(found, shown)
     return EXIT_NO if well["grade"] == Grade.RED else EXIT_OK
 
 
-def _unwell(well: dict[str, Any], program: str) -> Iterator[str]:
+def _unwell(well: HealthDetails, program: str) -> Iterator[str]:
     """The grade that is not green, and what mends itself; the rest is among what waits."""
     if well["grade"] in (Grade.GREEN, Grade.OFF):
         return
@@ -119,25 +131,31 @@ def _coming(ws: Workspace, report: Report, session: Session) -> str:
     return "" if coming is None else for_terminal(coming_text(coming, now, pid is not None))
 
 
-def _is_invalid(found: dict[str, Any]) -> bool:
+def _is_invalid(found: StatusDetails) -> bool:
     """Whether the configuration is: that is the first item."""
     return any(item["kind"] == Need.CONFIG for item in found["attention"][:1])
 
 
-def _health(ws: Workspace, clock: Clock) -> dict[str, Any]:
+def _health(ws: Workspace, clock: Clock) -> HealthDetails:
     now = clock.now()
     grade, troubles = health.read(ws, lock.holder(ws), now, clock.monotonic())
     return {"grade": grade, "troubles": [_trouble_json(trouble, now) for trouble in troubles]}
 
 
-def _trouble_json(trouble: Trouble, now: str) -> dict[str, Any]:
-    what = {"slug": trouble.slug, "where": trouble.where, "why": trouble.why}
-    return {**what, "grade": trouble.grade, "since": trouble.since or None, "needs_person": trouble.needs_person(now)}
+def _trouble_json(trouble: Trouble, now: str) -> TroubleDetails:
+    return {
+        "slug": trouble.slug,
+        "where": trouble.where,
+        "why": trouble.why,
+        "grade": trouble.grade,
+        "since": trouble.since or None,
+        "needs_person": trouble.needs_person(now),
+    }
 
 
 def _found(
     session: Session, ws: Workspace, report: Report, waiting: Attention, most: int | None
-) -> tuple[dict[str, Any], dict[str, int]]:
+) -> tuple[StatusDetails, dict[str, int]]:
     """The whole status, of the open tasks only the first `most`; and the number of tasks by `state_words`."""
     pid, now = lock.holder(ws), session.clock.now()
     tasks = report.phases()
@@ -146,7 +164,7 @@ def _found(
     snapshot = report.task_snapshot(report.next_to_change(), now, pid, neighbours=False)
     messages, unjudged = _messages(ws, report)
     open_count, open_tasks = report.open_roots(most)
-    found = {
+    found: StatusDetails = {
         "at": now,
         "workspace": str(ws.root),
         "agent": agent_of(ws) or report.agent(),
@@ -176,49 +194,65 @@ def _found(
     return found, counts
 
 
-def _open_task(row: Mapping[str, object]) -> dict[str, object]:
-    return {name: row[name] for name in _OF_TASK}
+def _open_task(row: TaskRow) -> OpenTask:
+    return {
+        "local_id": row["local_id"],
+        "title": row["title"],
+        "state": row["state"],
+        "phase": row["phase"],
+        "need": row["need"],
+        "status": row["status"],
+        "reason": row["reason"],
+    }
 
 
-def _spending(report: Report, now: str, program: str) -> list[dict[str, Any]]:
+def _spending(report: Report, now: str, program: str) -> list[CapDetails]:
     """What is spent of the caps of the day: the agent's, and that of all agents of this machine."""
     standing = report.spending(now)
     return [] if standing is None else standing_json(standing, program)
 
 
-def _messages(ws: Workspace, report: Report) -> tuple[dict[str, int], int]:
+def _messages(ws: Workspace, report: Report) -> tuple[MessageCounts, int]:
     """The counts of files, and how many in the inbox have not been processed."""
     known, unfiled = report.messages(), report.unfiled()
     # The table first: a file moved meanwhile must not be counted twice.
     unjudged = sum(1 for name in ws.mail() if name not in unfiled)
     judged = known.pop("judged")
     pending = judged - known["archived"] - known["rejected"] + unjudged
-    return {"received": judged + unjudged, **known, "pending": pending}, unjudged
+    return {
+        "received": judged + unjudged,
+        "archived": known["archived"],
+        "rejected": known["rejected"],
+        "sent": known["sent"],
+        "pending": pending,
+    }, unjudged
 
 
-def _next(snapshot: Snapshot, unjudged: int) -> dict[str, Any] | None:
+def _next(snapshot: Snapshot, unjudged: int) -> Coming | None:
     if unjudged > 0:
         return {"at": None, "task": None, "what": f"{unjudged} in the inbox {'is' if unjudged == 1 else 'are'} read"}
     causes = [*why.endings(snapshot), *(why.cause_of(task, snapshot) for task in snapshot.tasks.values())]
     return coming_json(why.first_to_happen(causes, snapshot.now))
 
 
-def _lines(found: dict[str, Any], counts: dict[str, int], program: str) -> Iterator[str]:
+def _unreadable_lines(found: UnreadableStatus) -> Iterator[str]:
+    yield f"workspace  {for_terminal(found['workspace'])}"
+    yield f"health     {found['health']['grade']}"
+    for trouble in found["health"]["troubles"]:
+        yield f"           {for_terminal(trouble['where'])}: {for_terminal(trouble['why'])}"
+        yield f"             -> mailboxd doctor {for_terminal(trouble['slug'])}"
+    yield f"           {for_terminal(found['error'])}"
+
+
+def _lines(found: StatusDetails, counts: dict[str, int], program: str) -> Iterator[str]:
     for name, texts in _entries(found, counts, program):
         for number, text in enumerate(texts):
             yield f"{'' if number else name:<9}  {text}".rstrip()
 
 
-def _entries(found: dict[str, Any], counts: dict[str, int], program: str) -> Iterator[tuple[str, Iterable[str]]]:
+def _entries(found: StatusDetails, counts: dict[str, int], program: str) -> Iterator[tuple[str, Iterable[str]]]:
     """The entries of the status, each with its name and its lines. `program` is how a command begins."""
     yield "workspace", [for_terminal(found["workspace"])]
-    if "error" in found:
-        yield "health", [found["health"]["grade"]]
-        for trouble in found["health"]["troubles"]:
-            yield "", [for_terminal(f"{trouble['where']}: {trouble['why']}")]
-            yield "", [for_terminal(f"  -> mailboxd doctor {trouble['slug']}")]
-        yield "", [for_terminal(found["error"])]
-        return
     daemon, files = found["daemon"], found["messages"]
     start = "cannot start" if _is_invalid(found) else f"start `{program} run`"
     runs = f"running, pid {daemon['pid'] or 'unknown'}" if daemon["running"] else f"not running; {start}"
@@ -244,7 +278,7 @@ def _limits(limits: dict[str, int]) -> str:
     return f"{said} (`limits:` in .mailboxd/config.yaml)"
 
 
-def _calls(calls: dict[str, Any]) -> str:
+def _calls(calls: CallDetails) -> str:
     text = f"{calls['running']} of {calls['most']} are running, at most {calls['most_per_agent']} of one agent"
     if calls["lane"]:
         text += f"; OpenClaw runs {calls['lane']} at once, mailboxd takes at most half"
@@ -254,7 +288,7 @@ def _calls(calls: dict[str, Any]) -> str:
     return text
 
 
-def _breaker(shut: dict[str, Any], now: str) -> str:
+def _breaker(shut: BreakerDetails, now: str) -> str:
     until = f"gets no turns until {moment(shut['until'], now)}" if shut["until"] else "may try one turn"
     return fit(f"{shut['agent']} {until}: {stopped(shut['why'])}", room() - 11)
 
@@ -264,7 +298,7 @@ def _paced(agent: str, until: str, now: str) -> str:
     return fit(text, room() - 11)
 
 
-def _open(tasks: list[dict[str, Any]], count: int) -> Iterator[str]:
+def _open(tasks: list[OpenTask], count: int) -> Iterator[str]:
     size = max((len(row["local_id"]) for row in tasks), default=0)
     for row in tasks:
         text = f"{pad(state(row), 19)} {row['local_id']:<{size}}  "

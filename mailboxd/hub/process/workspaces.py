@@ -128,7 +128,7 @@ class Workspaces:
                 waiting = attention.of(one.ws, report, self.clock, attention.program_for(one.ws), known, most=_MOST)
         except (MailboxdError, OSError):
             return _Standing(seen, AgentCard(health=health.Grade.RED))
-        items = tuple(Waiting(agent=one.agent, **item.as_json()) for item in waiting.items)
+        items = tuple(Waiting.model_validate({"agent": one.agent, **item.as_json()}) for item in waiting.items)
         return _Standing(seen, AgentCard(health=grade, open=open_tasks, waiting=waiting.total), items)
 
 

@@ -250,12 +250,12 @@ class PageModels:
 
     def _later(self, workspace: WebWorkspace, report: Report) -> list[Row]:
         """What begins later, and what repeats, with its latest runs."""
-        rows = later(report, self.clock.now(), _MAX_LATER)
-        for row in rows:
-            place = called(row.get("zone") or zone_of(workspace.ws.config))
-            row["told"] = told(row["at"], place)
+        rows: list[Row] = []
+        for row in later(report, self.clock.now(), _MAX_LATER):
+            zone = row["zone"] if row["kind"] == "repetition" else ""
+            rows.append({**row, "told": told(row["at"], called(zone or zone_of(workspace.ws.config)))})
             if row["kind"] == "repetition" and (one := repetition_called(report, row["name"])) is not None:
-                row["history"] = history(report, one, _MAX_RUNS)
+                rows[-1]["history"] = history(report, one, _MAX_RUNS)
         return rows
 
     def became_of(self, workspace: WebWorkspace, message_id: str) -> Row | None:
