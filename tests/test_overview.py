@@ -319,7 +319,7 @@ def test_of_another_host_is_told_what_its_card_says() -> None:
         "kind": "question", "text": "Which?", "command": "ssh mars mailboxd answer", "since": None, "task": "t",
         "id": "", "until": None, "details": "", "agent": "mars.beta", "may_decide": False, "host": "mars",
     }  # fmt: skip
-    row = {
+    row: Any = {
         "host": "mars", "state": "ok", "why": "", "troubles": [], "attention": [item], "attention_count": 3,
         "agents": {"mars.beta": {"health": "green", "open": 4}, "mars.new": {"health": "", "open": 0}},
     }  # fmt: skip

@@ -36,8 +36,10 @@ from mailboxd.ledger.reports import opened
 if TYPE_CHECKING:
     from mailboxd.core.explain.model import OpenBreaker
     from mailboxd.core.explain.overview_details import (
+        AgentThere,
         ConditionDetails,
         DecisionDetails,
+        HostRow,
         LaterDetails,
         LaterTask,
         OverviewDetails,
@@ -479,7 +481,7 @@ def everywhere(
     environ: Mapping[str, str],
     roots: Iterable[Path],
     agent_of: Callable[[Workspace], str],
-    hosts: Iterable[Row] = (),
+    hosts: Iterable[HostRow] = (),
     *,
     most: int | None = MOST,
 ) -> Overview:
@@ -525,7 +527,7 @@ def unreadable(now: str, place: Place, trouble: str) -> Overview:
     return Overview(now, decide, nothing, nothing, nothing, nothing, Spent(), (condition,))
 
 
-def together(now: str, parts: Sequence[Overview], hosts: Iterable[Row] = ()) -> Overview:
+def together(now: str, parts: Sequence[Overview], hosts: Iterable[HostRow] = ()) -> Overview:
     """The overview of several workspaces, and of other hosts as `hub.report.HubReport.rows` has them."""
     others = [_of_host(now, row) for row in hosts]
     parts = [*parts, *others]
@@ -579,7 +581,7 @@ def _dearest(one: Spender) -> tuple[int, int, int, str]:
     return -one.today.usd, -one.today.tokens, -one.today.turns, one.place.agent
 
 
-def _of_host(now: str, row: Row) -> Overview:
+def _of_host(now: str, row: HostRow) -> Overview:
     """What another host tells of itself: its agents, and what waits there."""
     host = row["host"]
     lines = [
@@ -587,7 +589,13 @@ def _of_host(now: str, row: Row) -> Overview:
             Place("", item["agent"], host),
             Item(
                 Need(item["kind"]) if item["kind"] in _NEEDS else Need.HEALTH,
-                *(item[name] for name in ("text", "command", "since", "task", "id", "until", "details")),
+                item["text"],
+                item["command"],
+                item["since"],
+                item["task"],
+                item["id"],
+                item["until"],
+                item["details"],
             ),
             may_decide=item["may_decide"],
         )
@@ -602,7 +610,7 @@ def _of_host(now: str, row: Row) -> Overview:
             troubles=tuple(([row["why"]] if row["why"] else []) + row["troubles"]) if not number else (),
             open=card["open"],
         )
-        for number, (agent, card) in enumerate(row["agents"].items() or [(host, {"health": "", "open": 0})])
+        for number, (agent, card) in enumerate(row["agents"].items() or [(host, _NO_AGENT)])
     ]
     failed = [line for line in lines if line.item.kind is Need.FAILED]
     decide = [line for line in lines if line.item.kind is not Need.FAILED]
@@ -619,4 +627,5 @@ def _of_host(now: str, row: Row) -> Overview:
     )
 
 
+_NO_AGENT: AgentThere = {"role": "", "health": "", "open": 0, "waiting": 0}
 _NEEDS, _GRADES = frozenset(map(str, Need)), frozenset(map(str, Grade))

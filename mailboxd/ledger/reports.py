@@ -317,6 +317,11 @@ class Report:
     def last_event(self) -> int:
         return int(self.db.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0])
 
+    def last_event_at(self) -> str | None:
+        """When something was last recorded."""
+        found = self.db.execute("SELECT at FROM events ORDER BY seq DESC LIMIT 1").fetchone()
+        return None if found is None else str(found[0])
+
     def phases(self) -> dict[str, int]:
         """The number of tasks in each phase."""
         return dict(self.db.execute("SELECT phase, count(*) FROM tasks GROUP BY phase ORDER BY phase"))
@@ -511,19 +516,6 @@ def _without_tokens(data: Any) -> Any:
     if isinstance(data, dict):
         return {name: "(hidden)" if name == "reply_token" else _without_tokens(item) for name, item in data.items()}
     return [_without_tokens(item) for item in data] if isinstance(data, list) else data
-
-
-# The state of a workspace, for `mailboxd fleet`.
-
-
-def workspace_summary(report: Report) -> Row:
-    """`open`: number of open tasks by phase; `latest`: time of the latest event. Costs O(open tasks)."""
-    with report.snapshot():
-        counts = report.db.execute(
-            f"SELECT phase, count(*) FROM tasks WHERE {OPEN} GROUP BY phase ORDER BY phase"
-        ).fetchall()
-        latest = report.db.execute("SELECT at FROM events ORDER BY seq DESC LIMIT 1").fetchone()
-        return {"open": dict(counts), "latest": latest[0] if latest else None}
 
 
 # Tasks that wait for an agent.

@@ -141,7 +141,7 @@ def test_every_end_of_an_attempt_has_a_mark_of_its_own() -> None:
 ITEM = {"task": "q3", "text": f"asks {HOSTILE * 20}", "since": BEGAN, "until": NOW, "command": "mailboxd answer q3"}
 
 
-def standing(agent: str, **more: Any) -> dict[str, Any]:
+def standing(agent: str, **more: Any) -> Any:
     return {
         "agent": agent, "workspace": f"/ws/{agent}", "state": "ok", "why": "", "health": "green", "troubles": [],
         "daemon": {"running": True, "pid": 7}, "inbox": 0, "open": {}, "states": {}, "attention": [],
@@ -149,7 +149,7 @@ def standing(agent: str, **more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def other_host(**more: Any) -> dict[str, Any]:
+def other_host(**more: Any) -> Any:
     return {
         "agent": None, "host": "beta", "workspace": "", "state": "silent",
         "why": f"nothing has been heard from it since {NOW}",

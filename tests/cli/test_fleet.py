@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from mailboxd.core.model import Policy
 from mailboxd.core.outcomes import Unknown
 from mailboxd.formats.mailbox import lock
 from tests.cli.stage import NOW, Stage, make
+from tests.store.shapes import well_printed
 
 
 @pytest.fixture
@@ -35,13 +37,19 @@ def test_fleet_shows_workspaces_that_need_attention_first(fleet: dict[str, Stage
     with lock.acquire(fleet["beta"].ws, NOW):
         result = alpha.run("fleet", *map(str, roots(fleet)), "--json")
     assert result.exit_code == 1
-    rows = {Path(row["workspace"]).name: row for row in json.loads(result.stdout)}
+    rows = {Path(row["workspace"]).name: row for row in printed(result.stdout)}
     assert list(rows)[-1] == "alpha"
     assert (rows["alpha"]["state"], rows["alpha"]["health"], rows["alpha"]["attention"]) == ("ok", "off", [])
     assert rows["beta"]["open"] == {"circuit_open": 1}
     assert rows["beta"]["daemon"]["running"]
     assert [(item["kind"], item["task"]) for item in rows["beta"]["attention"]] == [("daemon", ""), ("circuit", "lost")]
     assert (rows["gamma"]["agent"], rows["gamma"]["state"]) == ("gamma", "unreadable")
+
+
+def printed(text: str) -> Any:
+    found = json.loads(text)
+    well_printed(("fleet",), found)
+    return found
 
 
 def roots(fleet: dict[str, Stage]) -> list[Path]:
@@ -52,7 +60,7 @@ def test_those_that_init_made_are_known_and_one_that_went_is_shown(fleet: dict[s
     stage = fleet["alpha"]
     stage.ws.root.rename(tmp_path / "elsewhere")
     known = Stage(stage.ws, stage.clock, stage.pause)
-    rows = {Path(row["workspace"]).name: row for row in json.loads(run(known, "fleet", "--json"))}
+    rows = {Path(row["workspace"]).name: row for row in printed(run(known, "fleet", "--json"))}
     assert rows["alpha"]["state"] == "gone"
     assert rows["alpha"]["attention"] == []
     text = run(known, "fleet")
@@ -74,7 +82,7 @@ def test_fleet_succeeds_if_nothing_needs_attention(fleet: dict[str, Stage]) -> N
     alpha = fleet["alpha"]
     assert alpha.json("fleet", str(alpha.ws.root))[0]["agent"] == "alpha"
     (alpha.ws.inbox / "one.md").write_text("do it")
-    (row,) = json.loads(alpha.run("fleet", "--json").stdout)
+    (row,) = printed(alpha.run("fleet", "--json").stdout)
     assert [item["text"] for item in row["attention"]] == ["no daemon is running, and 1 file in the inbox waits for it"]
     assert alpha.run("fleet").exit_code == 1
 

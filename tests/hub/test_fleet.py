@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from nats.errors import TimeoutError as NatsTimeout
 
+from mailboxd.core.explain.overview_details import HostRow
 from mailboxd.formats.keys import PrivateKey
 from mailboxd.host.clock import SystemClock
 from mailboxd.hub.client.report import HubReport
@@ -25,6 +26,7 @@ from tests.e2e.support import eventually, task
 from tests.hub.conftest import Joined
 from tests.hub.farm import Host
 from tests.hub.test_security import Spy, as_gamma
+from tests.store.shapes import require
 
 NOW, EARLIER, LONG_AGO = "2026-11-25T10:00:00.000Z", "2026-11-25T09:59:30.000Z", "2026-11-24T10:00:00.000Z"
 WRITER = AgentCard(role="Writes", health="amber", open=3, waiting=1)
@@ -37,8 +39,9 @@ def card(at: str = NOW, run: str = "r1", remembers: str = "", number: int = 1) -
     return Card(host="beta", at=at, run=run, number=number, remembers=remembers, agents={"writer": WRITER})
 
 
-def row(signs: HostSigns, trouble: str = "") -> dict[str, Any]:
+def row(signs: HostSigns, trouble: str = "") -> HostRow:
     (found,) = HubReport({"trouble": trouble}, {"beta": signs}).rows(NOW)
+    require(found, HostRow)
     return found
 
 

@@ -19,6 +19,7 @@ from typing import (
 )
 
 from mailboxd.core.explain.overview_details import (
+    FleetRow,
     ItemDetails,
     OverviewDetails,
     ShownRepetition,
@@ -77,6 +78,8 @@ def well_printed(arguments: tuple[str, ...], found: Any) -> None:
         case ("status", *_):
             require(found, UnreadableStatus if "error" in found else StatusDetails)
             assert "error" in found or {"health", "overview"} <= found.keys()
+        case ("fleet", *_):
+            require(found, list[FleetRow])
         case ("inbox", *others) if not {"--dismiss", "--edit"} & {*others}:
             require(found, list[ItemDetails])
         case _:

@@ -6,7 +6,7 @@ import os
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -24,6 +24,7 @@ from mailboxd.ledger import attention
 from mailboxd.ledger.attention import Need
 
 if TYPE_CHECKING:
+    from mailboxd.core.explain.overview_details import FleetRow, HostRow, LostWorkspace, WorkspaceRow
     from mailboxd.host.clock import Clock
 
 
@@ -52,7 +53,7 @@ def fleet_command(session: Session, workspaces: Sequence[Path], everything: bool
     return EXIT_NO if any(map(needs_attention, found)) else None
 
 
-def _rows(session: Session, named: Sequence[Path]) -> list[Row]:
+def _rows(session: Session, named: Sequence[Path]) -> list[FleetRow]:
     """The workspaces that are named, or all of this user and the other hosts."""
     from mailboxd.formats.user import registry
 
@@ -63,7 +64,7 @@ def _rows(session: Session, named: Sequence[Path]) -> list[Row]:
     return sorted([*found, *([] if named else hosts(session.clock.now()))], key=_urgency)
 
 
-def hosts(now: str) -> list[Row]:
+def hosts(now: str) -> list[HostRow]:
     """The other hosts of the hub, as this one knows them; none without a hub. Raises ConfigError, WorldError."""
     from mailboxd.hub.client.report import other_hosts
 
@@ -72,42 +73,40 @@ def hosts(now: str) -> list[Row]:
 
 # The state of each workspace, read in a few milliseconds; one that cannot be read is a row that says so
 
-Row = dict[str, Any]
-
 _COLORS = {"green": "green", "amber": "yellow", "red": "red", "gone": "red", "unreadable": "red", "silent": "red"}
 """Fields that change with time, without an event."""
 _MOST_ITEMS = 3
 _NARROWEST = 60
 
 
-def row_of(root: Path, clock: Clock) -> Row:
-    """One workspace: `agent`, `workspace`, `state` (ok, gone, unreadable), its counts, and what waits for a person.
-
-    Never raises.
-    """
-    ws = Workspace(root)
-    row: Row = {"agent": None, "workspace": str(root), "state": "ok", "why": "", "attention": [], "attention_count": 0}
+def row_of(root: Path, clock: Clock) -> WorkspaceRow | LostWorkspace:
+    """One workspace. Never raises."""
+    ws, agent = Workspace(root), None
     try:
         if not ws.state.is_dir():
-            return row | {"state": "gone", "why": "the workspace no longer exists"}
-        row["agent"] = agent_of(ws)  # stays if the database cannot be read
-        row |= _current_state(ws, clock)
+            return _lost(root, None, "gone", "the workspace no longer exists")
+        agent = agent_of(ws)  # stays if the database cannot be read
+        return _current_state(ws, clock)
     except (MailboxdError, OSError) as error:
-        why = str(error).partition("\n")[0]
-        return row | {"state": "unreadable", "why": why}
-    return row
+        return _lost(root, agent, "unreadable", str(error).partition("\n")[0])
 
 
-def _current_state(ws: Workspace, clock: Clock) -> Row:
+def _lost(root: Path, agent: str | None, state: Literal["gone", "unreadable"], why: str) -> LostWorkspace:
+    return {
+        "agent": agent, "workspace": str(root), "state": state, "why": why, "attention": [], "attention_count": 0
+    }  # fmt: skip
+
+
+def _current_state(ws: Workspace, clock: Clock) -> WorkspaceRow:
     from mailboxd.formats.user import standstills
     from mailboxd.ledger import seen_items
-    from mailboxd.ledger.reports import opened, workspace_summary
+    from mailboxd.ledger.reports import opened
 
     pid = lock.holder(ws)
     now = clock.now()
     grade, troubles = health.read(ws, pid, now, clock.monotonic())
     with opened(ws.database) as report, report.snapshot():
-        found = workspace_summary(report)
+        open_tasks, latest = report.open_phases(), report.last_event_at()
         seen = seen_items.seen(ws.root, os.environ, now)
         paused = standstills.standstill(os.environ)
         waiting = attention.of(ws, report, clock, attention.program_for(ws), seen, most=_MOST_ITEMS, paused=paused)
@@ -115,22 +114,26 @@ def _current_state(ws: Workspace, clock: Clock) -> Row:
     worst = sorted(troubles, key=lambda trouble: trouble.grade is not Grade.RED)
     return {
         "agent": agent,
+        "workspace": str(ws.root),
+        "state": "ok",
+        "why": "",
+        "attention": waiting.as_json(),
+        "attention_count": waiting.total,
         "daemon": {"running": pid is not None, "pid": pid or None},
         "health": str(waiting.graded(grade, pid)),
         "troubles": [f"{trouble.where}: {trouble.why}" for trouble in worst if not trouble.needs_person(now)],
         "inbox": len(ws.mail()),
-        **found,
-        "states": in_states(waiting.states(found["open"])),
-        "attention": waiting.as_json(),
-        "attention_count": waiting.total,
+        "open": open_tasks,
+        "latest": latest,
+        "states": in_states(waiting.states(open_tasks)),
     }
 
 
-def needs_attention(row: Row) -> bool:
+def needs_attention(row: FleetRow) -> bool:
     return row["state"] != "ok" or bool(row["attention_count"])
 
 
-def _urgency(row: Row) -> tuple[int, str, str, str]:
+def _urgency(row: FleetRow) -> tuple[int, str, str, str]:
     """Sort key: red, missing or unreadable; then waiting for a person, longest first; then amber; then by name."""
     if row["state"] != "ok" or row["health"] == Grade.RED or any(i["kind"] == Need.CONFIG for i in row["attention"]):
         grade = 0
@@ -139,14 +142,15 @@ def _urgency(row: Row) -> tuple[int, str, str, str]:
     else:
         grade = 2 if row["health"] == Grade.AMBER else 3
     since = min((item["since"] or "~" for item in row["attention"]), default="~")
-    return grade, since, row["agent"] or row.get("host") or "~", row["workspace"]
+    name = row["host"] if "host" in row else row["agent"]
+    return grade, since, name or "~", row["workspace"]
 
 
 def _many(count: int, word: str) -> str:
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
-def lines(found: Sequence[Row], now: str, room: int) -> Iterator[str]:
+def lines(found: Sequence[FleetRow], now: str, room: int) -> Iterator[str]:
     """A table with one line per workspace, at most `room` (60 or more) columns wide."""
     room = max(room, _NARROWEST)
     cells = [("AGENT", "HEALTH", "DAEMON", "OPEN", "NEEDS ATTENTION"), *(_cells(row, now, room) for row in found)]
@@ -160,7 +164,7 @@ def lines(found: Sequence[Row], now: str, room: int) -> Iterator[str]:
         yield "  ".join([*shown, fit(row[4], max(left, 8))]).rstrip()
 
 
-def _cells(row: Row, now: str, room: int) -> tuple[str, str, str, str, str]:
+def _cells(row: FleetRow, now: str, room: int) -> tuple[str, str, str, str, str]:
     if "host" in row:
         return _host_cells(row, now, room)
     name = fit(row["agent"] or Path(row["workspace"]).name, room // 5)
@@ -170,7 +174,7 @@ def _cells(row: Row, now: str, room: int) -> tuple[str, str, str, str, str]:
     return name, row["health"], runs, fit(counted(row["states"]), room // 4), "; ".join(_told(row, now))
 
 
-def _host_cells(row: Row, now: str, room: int) -> tuple[str, str, str, str, str]:
+def _host_cells(row: HostRow, now: str, room: int) -> tuple[str, str, str, str, str]:
     what = f"{row['open']} in {_many(len(row['agents']), 'agent')}" if row["agents"] else "no agents"
     serves = [f"serves {', '.join(f'pool:{role}' for role in row['pools'])}"] if row["pools"] else []
     told = "; ".join([*([row["why"]] if row["why"] else []), *_told(row, now), *serves])
@@ -178,7 +182,7 @@ def _host_cells(row: Row, now: str, room: int) -> tuple[str, str, str, str, str]
     return fit(row["host"], room // 5), health, "host", fit(what, room // 4), for_terminal(told)
 
 
-def _told(row: Row, now: str) -> Iterator[str]:
+def _told(row: WorkspaceRow | HostRow, now: str) -> Iterator[str]:
     """The first item that waits for a person, the number of others, and troubles."""
     if row["attention_count"] and not row["attention"]:
         yield f"{row['attention_count']} for a person there"
@@ -190,7 +194,7 @@ def _told(row: Row, now: str) -> Iterator[str]:
     yield from row["troubles"]
 
 
-def summary(found: Sequence[Row]) -> str:
+def summary(found: Sequence[FleetRow]) -> str:
     """The line below the table."""
     urgent, others = sum(map(needs_attention, found)), sum("host" in row for row in found)
     and_hosts = f" and {_many(others, 'other host')}" if others else ""

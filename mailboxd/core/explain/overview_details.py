@@ -1,4 +1,4 @@
-"""A workspace, or all of them, as people and scripts are told it: the JSON of `status` and `inbox`.
+"""A workspace, or all of them, as people and scripts are told it: the JSON of `status`, `inbox` and `fleet`.
 
 As in `task_details`, the types say which keys there are; a test compares them with what the commands print. Texts are
 empty, and other values None, where there is nothing to tell. Times are ISO-8601 UTC.
@@ -6,7 +6,7 @@ empty, and other values None, where there is nothing to tell. Times are ISO-8601
 
 from __future__ import annotations
 
-from typing import Generic, Literal, NotRequired, TypedDict, TypeVar
+from typing import Generic, Literal, NotRequired, TypedDict, TypeVar, final
 
 from mailboxd.core.explain.task_details import WithState
 from mailboxd.core.spending import Amounts, CapDetails
@@ -323,3 +323,115 @@ class UnreadableStatus(TypedDict):
     workspace: str
     health: HealthDetails
     error: str
+
+
+# The lines of the fleet (`cli.commands.fleet`): workspaces here, and other hosts as their cards show them
+
+
+@final
+class LostWorkspace(TypedDict):
+    """A workspace that is gone, or that cannot be read."""
+
+    agent: str | None
+    workspace: str
+    state: Literal["gone", "unreadable"]
+    why: str
+    attention: list[ItemDetails]
+    """None."""
+    attention_count: int
+
+
+@final
+class WorkspaceRow(TypedDict):
+    """A workspace."""
+
+    agent: str | None
+    workspace: str
+    state: Literal["ok"]
+    why: str
+    daemon: DaemonDetails
+    health: str
+    """As in `HealthDetails`, with what the configuration makes of it."""
+    troubles: list[str]
+    """What mends itself."""
+    inbox: int
+    """Files in it."""
+    open: dict[str, int]
+    """Open tasks by phase."""
+    states: dict[str, int]
+    """By the four words."""
+    latest: str | None
+    """When something was last recorded."""
+    attention: list[ItemDetails]
+    """The first."""
+    attention_count: int
+
+
+class ItemThere(TypedDict):
+    """What waits for a person on another host, with the command to give here."""
+
+    agent: str
+    """`HOST.AGENT`."""
+    kind: str
+    text: str
+    command: str
+    since: str | None
+    task: str
+    id: str
+    until: str | None
+    details: str
+    host: str
+    may_decide: bool
+    """Whether a person here may; else the command is one for that host."""
+
+
+class AgentThere(TypedDict):
+    """`hub.wire.presence.AgentCard`."""
+
+    role: str
+    health: str
+    open: int
+    waiting: int
+
+
+class MailThere(TypedDict):
+    """`hub.wire.presence.MailCard`."""
+
+    out: int
+    since: str
+    held: int
+    again: int
+    repeats: int
+    refused: int
+
+
+@final
+class HostRow(TypedDict):
+    """Another host."""
+
+    agent: None
+    host: str
+    workspace: str
+    """Empty."""
+    state: Literal["ok", "silent"]
+    why: str
+    seen: str | None
+    """When its last card came; None: it was never heard from."""
+    health: str
+    """The worst of its agents'."""
+    agents: dict[str, AgentThere]
+    """By `HOST.AGENT`."""
+    pools: dict[str, int]
+    """How many jobs at a time it takes, by role."""
+    open: int
+    """Open tasks."""
+    mail: MailThere | None
+    skew: float
+    """Seconds that its clock is ahead."""
+    set_back_at: str | None
+    troubles: list[str]
+    attention: list[ItemThere]
+    attention_count: int
+
+
+FleetRow = WorkspaceRow | LostWorkspace | HostRow

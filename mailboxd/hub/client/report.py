@@ -15,6 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from mailboxd.core.explain.overview_details import AgentThere, HostRow, ItemThere, MailThere
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import POOL
@@ -22,7 +23,7 @@ from mailboxd.errors import UnavailableError, WorldError
 from mailboxd.host.system import system
 from mailboxd.hub.files.membership import STATUS, Membership
 from mailboxd.hub.files.view import NOT_RUNNING, older
-from mailboxd.hub.wire.presence import HostSigns, Waiting
+from mailboxd.hub.wire.presence import AgentCard, HostSigns, MailCard, Waiting
 
 SOCKET = "ask"
 _MORE, _REVOKING = 5.0, 600.0
@@ -112,14 +113,14 @@ class HubReport:
         for name in ("send", "accept", "show", "decide"):
             yield f"  {name}: {', '.join(facts[name]) or 'nobody'}"
 
-    def rows(self, now: str) -> list[dict[str, Any]]:
+    def rows(self, now: str) -> list[HostRow]:
         """Each other host as the fleet shows it."""
         return [self._row(host, signs, now) for host, signs in sorted(self.hosts.items())]
 
-    def _row(self, host: str, signs: HostSigns, now: str) -> dict[str, Any]:
+    def _row(self, host: str, signs: HostSigns, now: str) -> HostRow:
         card = signs.card
         silent = older(host) if signs.is_older else silence(signs, now, self.trouble)
-        agents = {f"{host}.{name}": one.model_dump() for name, one in sorted(signs.agents.items())}
+        agents = {f"{host}.{name}": _agent(one) for name, one in sorted(signs.agents.items())}
         items = [_as_here(host, item, may_decide=signs.news.may_decide) for item in signs.news.items]
         healths = {one.health for one in signs.agents.values()}
         return {
@@ -133,13 +134,28 @@ class HubReport:
             "agents": agents,
             "pools": dict(card.pools) if card else {},
             "open": sum(one.open for one in signs.agents.values()),
-            "mail": card.mail.model_dump() if card else None,
+            "mail": _mail(card.mail) if card else None,
             "skew": signs.skew,
             "set_back_at": signs.set_back_at or None,
             "troubles": [*_troubles(signs, now)],
             "attention": items,
             "attention_count": sum(one.waiting for one in signs.agents.values()),
         }
+
+
+def _agent(card: AgentCard) -> AgentThere:
+    return {"role": card.role, "health": card.health, "open": card.open, "waiting": card.waiting}
+
+
+def _mail(card: MailCard) -> MailThere:
+    return {
+        "out": card.out,
+        "since": card.since,
+        "held": card.held,
+        "again": card.again,
+        "repeats": card.repeats,
+        "refused": card.refused,
+    }
 
 
 def silence(signs: HostSigns, now: str, trouble: str = "") -> str:
@@ -183,17 +199,27 @@ def _troubles(signs: HostSigns, now: str) -> Iterator[str]:
         yield f"at {signs.set_back_at} it had forgotten what it did: restored from a backup, or a copy of it runs"
 
 
-def _as_here(host: str, item: Waiting, *, may_decide: bool) -> dict[str, Any]:
+def _as_here(host: str, item: Waiting, *, may_decide: bool) -> ItemThere:
     """An item that waits on another host, with the command to give here if a person here may decide there."""
-    row = item.model_dump() | {"host": host, "agent": f"{host}.{item.agent}", "until": None}
-    words = {"approval": f"approve {row['agent']}:{item.id[-6:].lower()}"}
-    words["question"] = f"answer {row['agent']}:{item.task}"
+    agent = f"{host}.{item.agent}"
+    words = {"approval": f"approve {agent}:{item.id[-6:].lower()}", "question": f"answer {agent}:{item.task}"}
     here = words.get(item.kind) if may_decide else None
-    row["may_decide"] = may_decide
-    return row | {"command": f"mailboxd {here}" if here else f"ssh {host} {shlex.quote(item.command)}"}
+    return {
+        "agent": agent,
+        "kind": item.kind,
+        "text": item.text,
+        "command": f"mailboxd {here}" if here else f"ssh {host} {shlex.quote(item.command)}",
+        "since": item.since,
+        "task": item.task,
+        "id": item.id,
+        "details": item.details,
+        "host": host,
+        "until": None,
+        "may_decide": may_decide,
+    }
 
 
-def other_hosts(environ: Mapping[str, str], now: str) -> list[dict[str, Any]]:
+def other_hosts(environ: Mapping[str, str], now: str) -> list[HostRow]:
     """The other hosts of the hub, as this one knows them; none without a hub. Raises ConfigError, WorldError."""
     membership = Membership.of(environ)
     return hub_report(membership).rows(now) if membership.exists() else []

@@ -24,7 +24,7 @@ from mailboxd.hub.files.spool import Spool
 from mailboxd.hub.wire.mail import Refusal
 from mailboxd.hub.wire.presence import AgentCard, Waiting
 from mailboxd.ledger import attention, seen_items
-from mailboxd.ledger.reports import opened, workspace_summary
+from mailboxd.ledger.reports import opened
 
 _MOST = 20
 """Items of each sort in a workspace."""
@@ -124,7 +124,7 @@ class Workspaces:
         try:
             with opened(one.ws.database) as report, report.snapshot():
                 known = seen_items.seen(one.ws.root, os.environ, self.clock.now())
-                open_tasks = sum(workspace_summary(report)["open"].values())
+                open_tasks = sum(report.open_phases().values())
                 waiting = attention.of(one.ws, report, self.clock, attention.program_for(one.ws), known, most=_MOST)
         except (MailboxdError, OSError):
             return _Standing(seen, AgentCard(health=health.Grade.RED))

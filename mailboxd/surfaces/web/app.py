@@ -25,6 +25,7 @@ from starlette.routing import Route
 
 from mailboxd.core import entrance
 from mailboxd.core.budget import money
+from mailboxd.core.explain.overview_details import HostRow
 from mailboxd.core.operator_orders import OPERATOR_ORDERS
 from mailboxd.core.reviews import place_of
 from mailboxd.core.sanitize import for_field, for_page, storable_text
@@ -182,7 +183,7 @@ _log = logging.getLogger("mailboxd")
 
 Values = dict[str, Any]
 Page = Callable[[Request], Response]
-Hosts = Callable[[str], Sequence[Values]]
+Hosts = Callable[[str], Sequence[HostRow]]
 """The other hosts at a time."""
 
 

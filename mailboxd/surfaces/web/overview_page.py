@@ -22,6 +22,7 @@ from mailboxd.surfaces.web.page_models import PageModels, Row, held_orders, of_h
 from mailboxd.surfaces.web.workspaces import WebWorkspace
 
 if TYPE_CHECKING:
+    from mailboxd.core.explain.overview_details import HostRow
     from mailboxd.core.explain.task_details import ApprovalRow
 
 MOST_CARDS = 10
@@ -131,7 +132,7 @@ def _look(models: PageModels, workspace: WebWorkspace, agents: Mapping[str, str]
         return _Look(workspace, overview.unreadable(models.clock.now(), Place(str(ws.root), agent), text))
 
 
-def _hosts(models: PageModels, now: str) -> list[Row]:
+def _hosts(models: PageModels, now: str) -> list[HostRow]:
     try:
         return models.workspaces.hosts(now)
     except MailboxdError as error:

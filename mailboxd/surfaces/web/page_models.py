@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from difflib import unified_diff
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -55,6 +55,7 @@ from mailboxd.surfaces.web import bulk
 from mailboxd.surfaces.web.workspaces import MOST_CORRECTED, WebWorkspace, WebWorkspaces, recipes
 
 if TYPE_CHECKING:
+    from mailboxd.core.explain.overview_details import HostRow, ItemDetails, ItemThere
     from mailboxd.core.explain.task_details import ApprovalDetails, ApprovalRow, TurnRow
 
 # Differences between the results of attempts
@@ -454,7 +455,7 @@ def _zooms(shown: Window, ran: Window, *, zoomed: bool) -> list[tuple[str, str]]
     return found
 
 
-def of_host(row: Row) -> list[Row]:
+def of_host(row: HostRow) -> list[Row]:
     """The items that need a person on another host; with forms, if that host lets a person here decide."""
     items = [bare(item) | {"key": item["agent"], "title": ""} for item in row["attention"]]
     for item in items:
@@ -466,14 +467,14 @@ def of_host(row: Row) -> list[Row]:
     return items
 
 
-def bare(item: Row) -> Row:
+def bare(item: ItemDetails | ItemThere) -> Row:
     without = {"question": "", "orders": (), "coordinates": False, "approval": None}
     return {**item, **without, "target": item["id"] or (f"order-{item['task']}" if item["task"] else item["kind"])}
 
 
 def with_form(item: Item, approval: ApprovalRow | None, task: TaskSnapshot | None) -> Row:
     """The item with what its form needs."""
-    row = bare(asdict(item)) | {"approval": approval}
+    row = bare(item.as_json()) | {"approval": approval}
     if task is not None and item.kind in {*OF_TASKS, Need.FAILED}:
         row |= {"question": task.question.text if task.question else "", "orders": _orders(task)}
         row["coordinates"] = task.coordinates

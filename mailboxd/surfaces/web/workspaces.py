@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mailboxd.core.approvals import ApprovalDecision
+from mailboxd.core.explain.overview_details import HostRow
 from mailboxd.core.model import Task
 from mailboxd.core.operator_orders import BY_NAME, OPERATOR, OperatorOrder
 from mailboxd.core.sanitize import storable_text
@@ -97,7 +98,7 @@ class WebWorkspaces:
             return ""
         return known[1]
 
-    def hosts(self, now: str) -> list[dict[str, Any]]:
+    def hosts(self, now: str) -> list[HostRow]:
         """The other hosts of the hub, if all workspaces of the user are shown. Raises ConfigError, WorldError."""
         membership = self.hub()
         return hub_report(membership).rows(now) if membership else []
