@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import tzinfo
@@ -726,6 +727,9 @@ _XML_AGENT = re.compile(
     r"<(?:agent|assignee|assigned-?to|owner|executor)>\s{0,20}@?([\w.-]{1,80})\s{0,20}</",
     re.IGNORECASE,
 )
+_DIAGRAM = re.compile(r"(?:graph|flowchart|digraph|sequenceDiagram|@startuml)\b", re.IGNORECASE)
+_LABEL = re.compile(r"[\[({\"|>][ \t]*@?([\w.-]{1,80}):[ \t]")
+"""The label of a node that begins with who does it."""
 _TOLD = frozenset({"title", "description", "instructions", "goal"})
 """Names of keys that say what is to be done."""
 _OUTCOMES = frozenset({"results", "error", "answer", "verdict", "findings"})
@@ -750,11 +754,25 @@ def _shares_out(text: str, asked: Asked) -> bool:
         text = "\n".join(lines[start + 1 : end]).strip()
     if text.startswith("<"):
         return any((found[1] or found[2]).casefold() in names for found in _XML_AGENT.finditer(text))
+    if _DIAGRAM.match(text):
+        return any(found[1].casefold() in names for found in _LABEL.finditer(text))
+    if text.startswith("[["):
+        return _tells_agents(_toml(text), asked)
     try:
         value = load(text, path=PATH, max_events=20_000, max_depth=MAX_DEPTH).value
     except MessageError:
         return False
     return _tells_agents(value, asked)
+
+
+def _toml(text: str) -> Yaml:
+    """The tables of a text in TOML as text, lists and mappings of text; nothing if it is none."""
+    try:
+        value = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return {}
+    found = forms.mapping(json.dumps(value, default=str))
+    return dict(found.headers) if found is not None else {}
 
 
 def _tells_agents(value: Yaml, asked: Asked, depth: int = 2) -> bool:

@@ -59,6 +59,10 @@ _TURN = re.compile(
     re.IGNORECASE,
 )
 _BUT = re.compile(r"(?:but|however|unless|only if|aber|pero|mais)\b", re.IGNORECASE)
+_ALSO = re.compile(
+    r"(?:or|and|oder|und|ou|et|o|y|e|of|en|lub|i|или|и)\s+(?=\S)|(?:或者?|和|または|か)\s*", re.IGNORECASE
+)
+"""A word before a second answer."""
 _SENTENCE = re.compile(r"(?<=[.!?])[ \t]+|(?<=[\u3002\uff01\uff1f])|\n+")
 _LONGEST = 200_000
 
@@ -148,7 +152,8 @@ def _at_the_start(line: str, answers: Sequence[str], *, alone: bool = False) -> 
             return _BOTH
         if _BUT.match(after.partition(". ")[2]) or _BUT.match(after.partition("! ")[2]):
             return _BOTH
-        if any(_same(_plain(_first_word(after)), other) for other in answers if other != answer):
+        second = _plain(_first_word(_ALSO.sub("", after, count=1) if _ALSO.match(after) else after))
+        if any(_same(second, other) for other in answers if other != answer):
             return _BOTH
         return answer
     return ""

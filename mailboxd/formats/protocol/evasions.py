@@ -15,6 +15,7 @@ from enum import Enum
 from mailboxd.core.sanitize import excerpt
 from mailboxd.core.vocabulary import Turn
 from mailboxd.formats.protocol import words
+from mailboxd.formats.protocol.ballots import is_symbol
 from mailboxd.formats.protocol.calls import is_call
 from mailboxd.formats.protocol.phrases import any_of
 
@@ -357,6 +358,9 @@ _FAILS = _anywhere(
     r"|\b(?:partially|partly|only half|only partly|not fully|not yet|incompletely) (?:done|complete|completed|"
     r"finished)\b|\bthe rest (?:is missing|is still missing|follows|will follow|is open|remains)\b|\b(?:ran|run|"
     r"running) out of (?:time|tokens|space|context)\b|^\W*to be continued"
+    r"|\btoo (?:long|large|big) for (?:my|the|this|our) (?:\w+ )?(?:context|window|input|limit|memory)\b"
+    r"|^(?:i|we)(?: am|'m| are|'re) (?:currently )?(?:out of (?:the )?office|on (?:vacation|holiday|leave))\b"
+    r"|^(?:this is an? )?auto(?:matic|mated)?[ -]?(?:reply|response|answer)\b"
     rf"|^(?:{any_of('failed')})|{any_of('missing')}"
 )
 _ERROR = re.compile(
@@ -638,10 +642,22 @@ def _of_frame(sentences: list[str]) -> Kind | None:
     )
 
 
+_AROUND = " \t>#*_-\u2022"
+
+
 def _folded(text: str) -> str:
     return text.replace("\u2019", "'").replace("\u2018", "'").replace("**", "").lower()
 
 
 def _sentences(folded: str) -> list[str]:
-    found = (sentence.strip(" \t>#*_-\u2022\U0001f44d\u2705\u26a0\ufe0f\u274c") for sentence in _BREAK.split(folded))
-    return [sentence for sentence in found if sentence]
+    return [bare for sentence in _BREAK.split(folded) if (bare := _without_marks(sentence))]
+
+
+def _without_marks(sentence: str) -> str:
+    """A sentence without the marks of a list and without pictures around it."""
+    first, end = 0, len(sentence)
+    while first < end and (sentence[first] in _AROUND or is_symbol(sentence[first])):
+        first += 1
+    while end > first and (sentence[end - 1] in _AROUND or is_symbol(sentence[end - 1])):
+        end -= 1
+    return sentence[first:end]

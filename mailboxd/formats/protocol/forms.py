@@ -48,6 +48,8 @@ THOUGHTS = frozenset(
     | {"chain_of_thought", "reason_for_answer", "justification", "because"}
 )
 """Keys under which models in JSON mode explain themselves."""
+_SUCCEEDED = frozenset({"success", "succeeded", "successful", "ok"})
+"""Keys by whose truth models in JSON mode say their status."""
 OPTIONS = frozenset({"options", "choices"})
 """Keys for the answers that a question offers, which belong to its text."""
 _HEADERS = frozenset(
@@ -235,9 +237,21 @@ def mapping(text: str) -> Form | None:
         typed = found.value
     if not isinstance(typed, dict):
         return None
+    typed = _with_status(typed)
     form = _form({str(key): _text(value) for key, value in typed.items()}, {}, text)
     names = {name_of(str(key)): value for key, value in typed.items()}
     return Form(form.headers, form.written, form.lines, "", 1, text, form.twice, names)
+
+
+def _with_status(typed: dict[str, object]) -> dict[str, object]:
+    """The object with a status in place of the one key that says in another word whether the work succeeded."""
+    said = [key for key in typed if words.spelled(str(key)) in _SUCCEEDED]
+    if len(said) != 1 or not isinstance(typed[said[0]], bool) or any(name_of(str(key)) == "status" for key in typed):
+        return typed
+    return {
+        "status" if key == said[0] else key: ("done" if value else "failed") if key == said[0] else value
+        for key, value in typed.items()
+    }
 
 
 def is_document(form: Form) -> bool:

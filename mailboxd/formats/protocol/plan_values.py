@@ -121,6 +121,9 @@ class Values:
             entry.titles += [text for text in [self._sentences(source.text(value, where), where)] if text.strip()]
         elif name in ("description", *TEXTS):
             text = self._sentences(value, where)
+            if words.spelled(word) in ("step", "steps") and text.strip().isdigit():
+                hint = "Write `depends_on: [name]` in those that have to wait for others, and remove the line."
+                self.source.fail("unknown-field", f"{word} is a number, and numbers give no order here", where, hint)
             values[name] = f"{values[name]}\n\n{text}" if values.get(name) and text else text or values.get(name, "")
         elif name == "id":
             values[name] = source.text(value, where).strip(QUOTES)

@@ -53,9 +53,13 @@ _COMPLETION = re.compile(
     r"</attempt_completion>\Z"
 )
 """The call by which coding agents hand in their result."""
+_THOUGHT = re.compile(r"\AThought:[ \t]", re.IGNORECASE)
+_LABELLED_FINAL = re.compile(r"^Final Answer:[ \t]*", re.MULTILINE | re.IGNORECASE)
+_ACTION = re.compile(r"^Action(?: Input)?:", re.MULTILINE | re.IGNORECASE)
+"""Thoughts and an answer with labels. With an action in between, its observation was made up: nothing is taken away."""
 _FENCE = re.compile(r"(`{3,}|~{3,})[ \t]*([\w+-]{0,40})")
 _MARKS = re.compile("[<\\[`~\u25c1]")
-_OPENERS = re.compile(r"analysis|assistant|model", re.IGNORECASE)
+_OPENERS = re.compile(r"analysis|assistant|model|thought:", re.IGNORECASE)
 """All that is left around an answer has one of these marks, or begins with one of these words."""
 _TEXT_FENCES = frozenset({"markdown", "md", "text", "txt", "plaintext"})
 
@@ -114,6 +118,9 @@ def _without_thoughts(text: str) -> str:
         if at >= 0:
             return text[at + len(closing) :].strip()
         return "" if opening in ("<think>", "<thinking>", "[THINK]") else text
+    if _THOUGHT.match(text) and len(finals := list(_LABELLED_FINAL.finditer(text))) == 1:
+        thoughts, answer = text[: finals[0].start()], text[finals[0].end() :].strip()
+        return text if _ACTION.search(thoughts) or not answer else answer
     return _without_late_thoughts(text)
 
 

@@ -229,7 +229,8 @@ def _verdict_of(form: Form) -> tuple[str, str]:
 
 def _stated(text: str) -> str | None:
     """The verdict that a text states first or last by itself; empty if it is none for sure, None if there is none."""
-    lines = [line for line in text.split("\n") if any(map(str.isalnum, line))]
+    said = [line for line in text.split("\n") if any(map(str.isalnum, line))]
+    lines = [line for line in said if not line.lstrip().startswith(">")] or said  # what is quoted is another's
     if not lines:
         return None
     first = _at_the_start(lines[0])
