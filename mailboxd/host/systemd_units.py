@@ -1,13 +1,16 @@
-"""Where the systemd units of this user are, and what the unit of a workspace is called."""
+"""Where the systemd units of this user are, what they are called, and which command starts a daemon of one."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
 TEMPLATE = "mailboxd@.service"
+ALL = "mailboxd.service"
+"""The unit that serves all workspaces of a user."""
 _PLAIN = re.compile(rb"[A-Za-z0-9:_.]")
 
 
@@ -23,6 +26,20 @@ def escaped(path: Path) -> str:
 def unit_of(workspace: Path) -> str:
     """The unit name of a workspace's service."""
     return TEMPLATE.replace("@", f"@{escaped(workspace)}")
+
+
+def installed_for(workspace: Path, environ: Mapping[str, str]) -> str:
+    """The unit that serves the workspace, or would if it ran: its own, else the one of all; empty without either."""
+    folder, own = user_units(environ), unit_of(workspace)
+    return own if (folder / f"{own}.d").is_dir() else ALL if (folder / ALL).is_file() else ""
+
+
+def start_command(unit: str, pid: int | None) -> str:
+    """The command that starts the unit's daemon, anew if it runs as `pid` (0: unknown)."""
+    if unit == ALL:  # not a restart, which would stop the other daemons too
+        stops = f"kill {pid}; while kill -0 {pid} 2>/dev/null; do sleep 1; done; " if pid else ""
+        return f"{stops}systemctl --user reload-or-restart {ALL}"
+    return f"systemctl --user {'start' if pid is None else 'restart'} {shlex.quote(unit)}"
 
 
 def _escape(part: bytes, at: int) -> bytes:

@@ -32,6 +32,7 @@ from mailboxd.formats.mailbox import lock
 from mailboxd.formats.mailbox.files import directory, read_file
 from mailboxd.formats.mailbox.unread import Unread, new_tasks, sent_again, unread_mail
 from mailboxd.formats.mailbox.unread import unread as unread_files
+from mailboxd.host.systemd_units import start_command
 
 if TYPE_CHECKING:
     from mailboxd.core.explain.overview_details import ItemDetails
@@ -267,7 +268,7 @@ def _restart(pid: int, program: str) -> str:
     with suppress(OSError):
         unit = _UNIT.search(Path(f"/proc/{pid}/cgroup").read_text())
         if unit is not None and unit[1].startswith("mailboxd"):
-            return f"systemctl --user restart {shlex.quote(unit[1])}"
+            return start_command(unit[1], pid)
     return f"{program} doctor  # says how the daemon runs; stop it there, then start it: {program} run"
 
 

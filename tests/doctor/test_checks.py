@@ -218,6 +218,7 @@ BROKEN = [
     ({"daemon": Daemon(None)}, "daemon", "note", "no daemon", "mailboxd run"),
     ({"daemon": Daemon(None), "mailbox": MailboxFacts(0, 2)}, "daemon", "warning", "inbox: 2", "mailboxd run"),
     ({"daemon": Daemon(None, "mailboxd@a.service")}, "daemon", "note", "no daemon", "systemctl --user start"),
+    ({"daemon": Daemon(None, "mailboxd.service")}, "daemon", "note", "no daemon", "reload-or-restart mailboxd.service"),
     ({"daemon": Daemon(None, gave_up="the disk is full")}, "daemon", "error", "failed: the disk", "mailboxd run"),
     ({"daemon": Daemon(None, gave_up=CHANGED)}, "daemon", "error", "another program changed", "db rebuild --replace"),
     ({"daemon": Daemon(7, "", inside_agent=True)}, "daemon", "error", "inside an agent", "kill 7"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -12,12 +13,13 @@ import pytest
 
 from mailboxd.errors import ConfigError
 from mailboxd.formats.mailbox.layout import Workspace
-from mailboxd.host.systemd_units import escaped, unit_of
+from mailboxd.formats.user import registry
+from mailboxd.host.systemd_units import escaped, installed_for, start_command, unit_of
 from mailboxd.operate.setup.service import command
-from mailboxd.operate.setup.service_unit import Unit
+from mailboxd.operate.setup.service_unit import Unit, UnitOfAll
 from mailboxd.operate.setup.service_unit import UserManager as Asked
 from tests.e2e.conftest import Found
-from tests.e2e.support import BIN, MAILBOXD, Agent, task
+from tests.e2e.support import BIN, MAILBOXD, Agent, eventually, task
 from tests.setup.usermanager import UserManager
 
 PATHS = ["/", "/home/ann/.openclaw/workspace", "/.hidden/x", "//a//b/", "/with space/ü-x_y:z/%f", "/a\\b/-c"]
@@ -140,7 +142,7 @@ def test_a_service_from_its_installation_to_its_end(found: Found, manager: UserM
     assert service("uninstall")[0] == 0
     assert pid_of(manager, alpha) == 0
     left = [path.name for path in (manager.root / "home").rglob("*") if path.is_file() or path.is_symlink()]
-    assert left == ["relaxed.conf"]
+    assert left == ["relaxed.conf", "relaxed.conf"], "nothing but what the test has put there"
     assert alpha.phase("one") == "completed"
 
 
@@ -192,3 +194,89 @@ def test_without_a_unit_no_command_for_one_is_printed(found: Found) -> None:
     assert " doctor " in item["command"]
     assert "systemctl" not in alpha.call("doctor").stdout
     assert alpha.stop() == 0
+
+
+# One service for all workspaces
+
+
+def test_the_unit_of_all_serves_a_workspace_that_has_none_of_its_own(tmp_path: Path) -> None:
+    environ = {"HOME": str(tmp_path), "PATH": "/usr/bin"}
+    assert installed_for(tmp_path / "ws", environ) == ""
+    of_all, own = UnitOfAll(environ), Unit(Workspace(tmp_path / "ws"), environ)
+    assert of_all.write() == [
+        of_all.folder / "mailboxd.service",
+        of_all.folder / "mailboxd.service.d" / "mailboxd.conf",
+    ]
+    assert '"-m" "mailboxd.cli" "run" "--all"' in of_all.drop_in.read_text()
+    assert installed_for(tmp_path / "ws", environ) == "mailboxd.service"
+    own.write()
+    assert installed_for(tmp_path / "ws", environ) == own.name
+
+
+@pytest.mark.parametrize(
+    ("unit", "pid", "command"),
+    [
+        ("mailboxd@a.service", None, "systemctl --user start mailboxd@a.service"),
+        ("mailboxd@a.service", 7, "systemctl --user restart mailboxd@a.service"),
+        ("mailboxd.service", None, "systemctl --user reload-or-restart mailboxd.service"),
+        (
+            "mailboxd.service", 7,
+            "kill 7; while kill -0 7 2>/dev/null; do sleep 1; done; "
+            "systemctl --user reload-or-restart mailboxd.service",
+        ),
+    ],
+)  # fmt: skip
+def test_a_daemon_is_started_without_stopping_others(unit: str, pid: int | None, command: str) -> None:
+    assert start_command(unit, pid) == command
+
+
+@pytest.mark.slow
+def test_one_service_serves_all_workspaces(found: Found, manager: UserManager) -> None:
+    """From its installation to its end; each command that is printed about one of them runs as it is printed."""
+    work = {"default": {"reply": "Result of {title}."}}
+    company = found({"alpha": work, "beta": work}, daemons=["alpha", "beta"])
+    alpha, beta, state = company["alpha"], company["beta"], manager.root / "state"
+
+    def call(*words: str, cwd: Path = manager.root) -> str:
+        done = manager.call(*MAILBOXD, *words, cwd=cwd, env={"XDG_STATE_HOME": str(state)})
+        assert done.returncode in (0, 1), done
+        return done.stdout
+
+    def service(*words: str) -> str:
+        return call("connect", "service", *words, "--all")
+
+    def daemons() -> dict[str, int | None]:
+        return {row["agent"]: row["daemon"]["pid"] for row in json.loads(call("fleet", "--json"))}
+
+    for agent in (alpha, beta):
+        assert registry.register(agent.root, {"XDG_STATE_HOME": str(state)})
+    assert "mailboxd.service runs" in service("install")
+    assert "2 of 2 daemons are ready" in service("status")
+    first = daemons()
+    for agent in (alpha, beta):
+        agent.drop("one.md", task("one"))
+        agent.until("one", seconds=60)
+        assert "as mailboxd.service" in call("doctor", cwd=agent.root)
+    # a changed configuration counts after a restart of this daemon, and of no other
+    alpha.config.write_text(alpha.config.read_text().replace("drain_seconds: 10", "drain_seconds: 11"))
+    (item,) = json.loads(call("inbox", "--json", cwd=alpha.root))
+    assert manager.call("sh", "-c", item["command"]).returncode == 0
+    eventually(lambda: (now := daemons())["alpha"] not in (None, first["alpha"]) and now["beta"] == first["beta"], 30)
+    assert json.loads(call("inbox", "--json", cwd=alpha.root)) == []
+    # one that is stopped alone is started by the command that the doctor prints
+    pid = daemons()["beta"]
+    assert pid is not None
+    os.kill(pid, signal.SIGTERM)
+    eventually(lambda: daemons()["beta"] is None, 30)
+    said = call("doctor", cwd=beta.root)
+    assert "systemctl --user reload-or-restart mailboxd.service" in said
+    assert manager.call("systemctl", "--user", "reload-or-restart", "mailboxd.service").returncode == 0
+    eventually(lambda: daemons()["beta"], 30)
+    service("stop")
+    assert daemons() == {"alpha": None, "beta": None}
+    service("start")
+    eventually(lambda: None not in daemons().values(), 30)
+    service("uninstall")
+    assert daemons() == {"alpha": None, "beta": None}
+    left = [path.name for path in (manager.root / "home" / ".config").rglob("*") if path.is_file() or path.is_symlink()]
+    assert left == ["relaxed.conf", "relaxed.conf"]

@@ -23,7 +23,7 @@ from mailboxd.formats.mailbox.layout import Workspace
 from mailboxd.operate.setup import plan
 from mailboxd.operate.setup.plan import SetupRecord
 from tests.agents.replay import Replay, conversation
-from tests.e2e.support import MAILBOXD, PATIENCE, Company, environment
+from tests.e2e.support import MAILBOXD, PATIENCE, Company, environment, eventually
 from tests.setup.usermanager import UserManager
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -411,6 +411,21 @@ def test_services_are_set_up_and_undone(beside: Beside, manager: UserManager) ->
     undone = manager.call(*MAILBOXD, "setup", "--undo", "--yes", env=env)
     assert undone.returncode == 0, undone.stderr
     assert manager.systemctl("list-units", "--plain", "--no-legend", "mailboxd@*") == ""
+
+
+def test_where_one_service_serves_all_none_is_added(beside: Beside, manager: UserManager) -> None:
+    env = beside.env | {"HOME": manager.env["HOME"], "PATH": f"{beside.env['PATH']}:{os.environ['PATH']}"}
+    words = ("--yes", "--no-canary", "--skip", "tools")
+    done = manager.call(*MAILBOXD, "setup", *words, "--agent", "alpha", "--skip", "service", env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = manager.call(*MAILBOXD, "connect", "service", "install", "--all", env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = manager.call(*MAILBOXD, "setup", *words, env=env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "its daemon runs beside those of mailboxd.service" in done.stdout
+    assert "mailboxd.service starts its daemon" in done.stdout
+    assert manager.systemctl("list-units", "--plain", "--no-legend", "mailboxd@*") == ""
+    eventually(lambda: "2 of 2 daemons are ready" in manager.systemctl("status", "mailboxd.service"), 30)
 
 
 # Parts

@@ -71,9 +71,10 @@ class UserManager:
 
     def relax(self, *directives: str) -> None:
         """Switch directives off for every service of mailboxd."""
-        folder = self.root / "home" / ".config" / "systemd" / "user" / "mailboxd@.service.d"
-        folder.mkdir(parents=True)
-        (folder / "relaxed.conf").write_text("\n".join(["[Service]", *(f"{name}=no" for name in directives), ""]))
+        for unit in ("mailboxd@.service", "mailboxd.service"):
+            folder = self.root / "home" / ".config" / "systemd" / "user" / f"{unit}.d"
+            folder.mkdir(parents=True)
+            (folder / "relaxed.conf").write_text("\n".join(["[Service]", *(f"{name}=no" for name in directives), ""]))
 
     def close(self) -> None:
         """End it and all its services."""

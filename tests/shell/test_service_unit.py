@@ -77,6 +77,30 @@ def test_the_system_unit_has_an_account_of_its_own_and_reaches_no_other_machine(
     assert not [value for value in values if re.search("%[hS]", value)]
 
 
+OF_ALL = UNITS["user"].with_name("mailboxd.service")
+
+
+def test_the_unit_of_all_has_the_limits_of_one_and_writes_wherever_workspaces_are() -> None:
+    def said(text: str) -> dict[str, str]:
+        return dict(re.findall(r"^([A-Za-z]+)=(.*)$", text, re.MULTILINE))
+
+    one, of_all = said(UNITS["user"].read_text(encoding="utf-8")), said(OF_ALL.read_text(encoding="utf-8"))
+    assert {name for name in one.keys() | of_all.keys() if one.get(name) != of_all.get(name)} == {
+        "Description", "ExecStart", "ExecReload", "TimeoutStartSec", "RestartPreventExitStatus",
+        "WorkingDirectory", "ProtectSystem", "ProtectHome", "ReadWritePaths", "PrivateMounts",
+    }  # fmt: skip
+
+
+@has_systemd
+def test_systemd_accepts_the_unit_of_all(tmp_path: Path) -> None:
+    checked = subprocess.run(
+        ["systemd-analyze", "--user", "verify", str(OF_ALL)],
+        env={"PATH": "/usr/bin:/bin", "XDG_RUNTIME_DIR": str(tmp_path), "HOME": str(tmp_path)},
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert (checked.returncode, [line for line in checked.stderr.splitlines() if "mailboxd" in line]) == (0, [])
+
+
 @has_systemd
 @both
 def test_systemd_accepts_it(kind: str, tmp_path: Path) -> None:

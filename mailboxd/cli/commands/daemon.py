@@ -92,34 +92,41 @@ def _name(ws: Workspace) -> str:
 def service_command() -> None:
     """Run the daemon as a service of yours (systemd, launchd): started at login, restarted after a failure.
 
-    One service per workspace. Without either, as in most containers, it explains what to do instead.
+    One service per workspace, or with --all one for all of them (systemd), which takes half of the memory but does not
+    confine each daemon to its workspace. Without either, as in most containers, it explains what to do instead.
     """
 
 
-@service_command.verb("install", "connect service install", "connect service install --no-start", operator=True)
+_all = click.option("--all", "everything", is_flag=True, help="The service of all workspaces: `mailboxd run --all`.")
+
+
+@service_command.verb("install", "connect service install", "connect service install --all", operator=True)
+@_all
 @click.option("--no-start", is_flag=True, help="Write the service files, but do not start it.")
-def _install(session: Session, no_start: bool) -> None:
-    """Write this workspace's service files, enable the service and start it. Safe to run again.
+def _install(session: Session, everything: bool, no_start: bool) -> None:
+    """Write the service files, enable the service and start it. Safe to run again.
 
     They record which mailboxd and OpenClaw to use, and the PATH of this shell. Run it again after an upgrade or
     when a program has moved.
     """
-    service = _service(session)
+    service = _service(session, everything)
     written = service.install(start=not no_start)
     _account(session, service, [f"wrote {path}" for path in written])
 
 
 @service_command.verb("uninstall", "connect service uninstall", operator=True)
-def _uninstall(session: Session) -> None:
+@_all
+def _uninstall(session: Session, everything: bool) -> None:
     """Stop and disable the service and remove its files. Mail, tasks, the database and your own drop-ins are kept."""
-    service = _service(session)
+    service = _service(session, everything)
     _account(session, service, [f"removed {path}" for path in service.uninstall()])
 
 
 @service_command.verb("start", "connect service start", operator=True)
-def _start(session: Session) -> None:
-    """Start the service and wait until the daemon is ready."""
-    service = _service(session)
+@_all
+def _start(session: Session, everything: bool) -> None:
+    """Start the service and wait until the daemon is ready. With --all, also start daemons that do not run."""
+    service = _service(session, everything)
     service.require_manager()
     service.require_free()
     service.start()
@@ -127,9 +134,10 @@ def _start(session: Session) -> None:
 
 
 @service_command.verb("stop", "connect service stop", operator=True)
-def _stop(session: Session) -> None:
+@_all
+def _stop(session: Session, everything: bool) -> None:
     """Stop the service and wait for running turns (`shutdown.drain_seconds`)."""
-    service = _service(session)
+    service = _service(session, everything)
     service.require_manager()
     service.stop()
     _account(session, service, [f"stopped {service.name}"])
@@ -141,9 +149,10 @@ def _stop(session: Session) -> None:
     "connect service status --json",
     exits={EXIT_NO: "it is not running properly"},
 )
-def _status(session: Session) -> int | None:
+@_all
+def _status(session: Session, everything: bool) -> int | None:
     """Show whether the service is installed, enabled and running, and the daemon's own report."""
-    service = _service(session)
+    service = _service(session, everything)
     state = service.state()
     session.answer(asdict(state), _text(state))
     if not state.manager:
@@ -152,19 +161,20 @@ def _status(session: Session) -> int | None:
 
 
 @service_command.verb("logs", "connect service logs", "connect service logs -f -n 200")
+@_all
 @click.option("-f", "--follow", is_flag=True, help="Keep printing new lines until Ctrl-C.")
 @click.option("-n", "--lines", type=click.IntRange(0, 1_000_000), default=50, show_default=True, help="How many lines.")
-def _logs(session: Session, follow: bool, lines: int) -> int:
+def _logs(session: Session, everything: bool, follow: bool, lines: int) -> int:
     """Show what the daemon wrote to its log. `mailboxd log` shows the events of its tasks."""
-    service = _service(session)
+    service = _service(session, everything)
     service.require_manager()
     return service.show_log(lines, follow=follow)
 
 
-def _service(session: Session) -> Service:
-    from mailboxd.operate.setup.service_managers import service_of
+def _service(session: Session, everything: bool) -> Service:
+    from mailboxd.operate.setup.service_managers import service_of, service_of_all
 
-    return service_of(session.workspace(), os.environ)
+    return service_of_all(os.environ) if everything else service_of(session.workspace(), os.environ)
 
 
 def _account(session: Session, service: Service, done: list[str]) -> None:

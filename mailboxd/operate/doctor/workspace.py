@@ -23,7 +23,7 @@ from mailboxd.formats.mailbox.maildir import REASON, walk
 from mailboxd.formats.user import standstills
 from mailboxd.host.pip_extras import to_add
 from mailboxd.host.system import system
-from mailboxd.host.systemd_units import unit_of, user_units
+from mailboxd.host.systemd_units import installed_for, start_command
 from mailboxd.ledger import attention
 from mailboxd.ledger.database import recreation
 from mailboxd.ledger.integrity import DatabaseCheck
@@ -203,7 +203,7 @@ def _start(facts: Facts) -> str:
         return _valid_configuration(facts)
     pid, service = (facts.daemon.pid, facts.daemon.service) if facts.daemon is not None else (None, "")
     if service:
-        return f"systemctl --user {'start' if pid is None else 'restart'} {shlex.quote(service)}"
+        return start_command(service, pid)
     return _restart(pid) if pid else "mailboxd run"
 
 
@@ -276,10 +276,8 @@ def probe_daemon(ws: Workspace, environ: Mapping[str, str], clock: Clock) -> Dae
     pid, standstill = lock.holder(ws), standstills.standstill(environ)
     paused = "" if standstill is None else first_line(standstill.text)
     if not pid:
-        unit_name = unit_of(ws.root)
         gave_up = failed_starts(ws, clock.now(), clock.monotonic()).why if pid is None else ""
-        installed = unit_name if (user_units(environ) / f"{unit_name}.d").is_dir() else ""
-        return Daemon(pid, installed, gave_up=gave_up, paused=paused)
+        return Daemon(pid, installed_for(ws.root, environ), gave_up=gave_up, paused=paused)
     unit = _UNIT.search(_proc(pid, "cgroup").decode("utf-8", "replace"))
     environment = _proc(pid, "environ").split(b"\0")
     is_inside = any(variable in environment for variable in _AGENT_VARIABLES)

@@ -11,15 +11,16 @@ import plistlib
 import re
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from mailboxd.errors import UnavailableError
 from mailboxd.formats.mailbox import lock
 from mailboxd.formats.mailbox.files import world_errors
+from mailboxd.formats.mailbox.layout import Workspace
 from mailboxd.host.clock import SystemClock
-from mailboxd.operate.setup.service import Service, ServiceState, command, error_text, read, show
+from mailboxd.operate.setup.service import ServiceState, WorkspaceService, command, error_text, read, show
 from mailboxd.perform.agents.ask import ask
 from mailboxd.perform.agents.call_dir import Exit
 from mailboxd.perform.agents.process import NotStarted
@@ -45,8 +46,11 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class LaunchAgent(Service):
+class LaunchAgent(WorkspaceService):
     """The service of one workspace under launchd."""
+
+    ws: Workspace
+    environ: Mapping[str, str]
 
     @property
     def name(self) -> str:

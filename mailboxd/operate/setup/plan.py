@@ -27,12 +27,13 @@ from mailboxd.formats.user import registry
 from mailboxd.formats.user.state import UserState
 from mailboxd.host.clock import Clock
 from mailboxd.host.pip_extras import to_add
+from mailboxd.host.systemd_units import ALL, installed_for
 from mailboxd.ledger.opening import open_workspace
 from mailboxd.operate import integration
 from mailboxd.operate.doctor.agent import reaches, to_reach
 from mailboxd.operate.doctor.openclaw import OpenClawProbes
 from mailboxd.operate.setup.service import Service
-from mailboxd.operate.setup.service_managers import service_of
+from mailboxd.operate.setup.service_managers import service_of, service_of_all
 from mailboxd.perform.agents.ask import ask
 from mailboxd.perform.agents.gateway.transport import EXTRA, OWNER_TOOLS, QUESTIONS, pairing_file
 from mailboxd.perform.agents.json_output import complaint
@@ -451,7 +452,16 @@ class ServicePart(Part):
     def service(self) -> Service:
         return service_of(self.ws, self.installation.environ)
 
+    @property
+    def is_served_with_all(self) -> bool:
+        """Whether the workspace has no unit of its own, and the one that serves all is installed."""
+        return installed_for(self.ws.root, self.installation.environ) == ALL
+
     def state(self) -> PartState:
+        if self.is_served_with_all:
+            runs = self.ws.state.is_dir() and lock.holder(self.ws) is not None
+            text = f"its daemon runs beside those of {ALL}" if runs else f"have {ALL} start its daemon"
+            return PartState(PartStatus.DONE if runs else PartStatus.DUE, text)
         if missing := self.service.missing():
             text = f"{missing}; run `mailboxd -w {self.root} run` under another supervisor instead"
             return PartState(PartStatus.LEFT_OUT, text)
@@ -465,6 +475,9 @@ class ServicePart(Part):
         return PartState(PartStatus.DUE, f"write, enable and start {state.unit} ({state.path})")
 
     def do(self) -> str:
+        if self.is_served_with_all:
+            service_of_all(self.installation.environ).start()
+            return f"{ALL} starts its daemon"
         self.service.install(start=True)
         return f"{self.service.name} is running, pid {self.service.state().pid}"
 

@@ -1,4 +1,4 @@
-"""The daemon of a workspace as a service of its user: what systemd and launchd have in common."""
+"""Daemons as a service of their user: what systemd and launchd have in common."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PASSED_ON = (
 
 @dataclass(frozen=True, slots=True)
 class ServiceState:
-    """The state of a workspace's service. `problem` is empty if it is running and enabled."""
+    """The state of a service. `problem` is empty if it is running and enabled."""
 
     unit: str
     path: str
@@ -42,17 +42,25 @@ class ServiceState:
     problem: str
 
 
-@dataclass(frozen=True, slots=True)
 class Service(ABC):
-    """The service of one workspace for this user."""
+    """A service of this user: the daemon of a workspace, or those of all."""
 
-    ws: Workspace
+    __slots__ = ()
     environ: Mapping[str, str]
 
     @property
     @abstractmethod
     def name(self) -> str:
         """What the service manager calls it."""
+
+    @property
+    @abstractmethod
+    def by_hand(self) -> str:
+        """The command that does the same without a service manager."""
+
+    @abstractmethod
+    def require_free(self) -> None:
+        """Raise Refused if a daemon that the service did not start is in its way."""
 
     @abstractmethod
     def missing(self) -> str:
@@ -115,12 +123,22 @@ class Service(ABC):
         """Raise UnavailableError, with an alternative, if this user has no service manager."""
         if missing := self.missing():
             raise UnavailableError(
-                f"{missing}. Run `mailboxd -w {self.ws.root} run` under another supervisor instead: the container's "
+                f"{missing}. Run `{self.by_hand}` under another supervisor instead: the container's "
                 "command, supervisord, tmux. `mailboxd connect service install --no-start` writes the files for later"
             )
 
+
+class WorkspaceService(Service):
+    """The service of one workspace."""
+
+    __slots__ = ()
+    ws: Workspace
+
+    @property
+    def by_hand(self) -> str:
+        return f"mailboxd -w {self.ws.root} run"
+
     def require_free(self) -> None:
-        """Raise Refused if a daemon that the service did not start holds the workspace."""
         pid = lock.holder(self.ws)
         if pid is None or self.state().pid is not None:
             return

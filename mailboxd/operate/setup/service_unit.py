@@ -1,7 +1,8 @@
-"""The systemd user service of a workspace: its unit file, its drop-in, and their installation.
+"""The systemd user services, of a workspace and of all: unit file, drop-in, and their installation.
 
-    ~/.config/systemd/user/mailboxd@.service                            as packaged, for all workspaces
+    ~/.config/systemd/user/mailboxd@.service                            as packaged, for one workspace each
     ~/.config/systemd/user/mailboxd@<workspace>.service.d/mailboxd.conf program, PATH, OpenClaw
+    ~/.config/systemd/user/mailboxd.service, mailboxd.service.d/        the same, for all workspaces together
 
 A person's changes belong in another file of that directory (`systemctl --user edit`) and are kept.
 """
@@ -9,6 +10,7 @@ A person's changes belong in another file of that directory (`systemctl --user e
 from __future__ import annotations
 
 import shutil
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,9 +18,18 @@ from pathlib import Path
 
 from mailboxd.errors import ConfigError, UnavailableError
 from mailboxd.formats.mailbox.files import world_errors
+from mailboxd.formats.mailbox.layout import Workspace
 from mailboxd.host.package_data import package_data
-from mailboxd.host.systemd_units import TEMPLATE, unit_of, user_units
-from mailboxd.operate.setup.service import Service, ServiceState, command, error_text, read, show
+from mailboxd.host.systemd_units import ALL, TEMPLATE, unit_of, user_units
+from mailboxd.operate.setup.service import (
+    Service,
+    ServiceState,
+    WorkspaceService,
+    command,
+    error_text,
+    read,
+    show,
+)
 from mailboxd.perform.agents.ask import ask
 from mailboxd.perform.agents.call_dir import Exit
 from mailboxd.perform.agents.process import NotStarted
@@ -89,13 +100,23 @@ _SANDBOX = "This machine cannot set up the unit's sandbox (226): disable the fai
 _WRITABLE = ("OPENCLAW_HOME", "OPENCLAW_STATE_DIR")
 
 
-@dataclass(frozen=True, slots=True)
-class Unit(Service):
-    """The service of one workspace under systemd."""
+class _SystemdService(Service):
+    __slots__ = ()
 
     @property
-    def name(self) -> str:
-        return unit_of(self.ws.root)
+    @abstractmethod
+    def file(self) -> str:
+        """Its packaged unit file."""
+
+    @property
+    @abstractmethod
+    def words(self) -> tuple[str, ...]:
+        """The command of mailboxd that it runs."""
+
+    @property
+    @abstractmethod
+    def logs(self) -> str:
+        """The command that shows its log."""
 
     @property
     def folder(self) -> Path:
@@ -110,14 +131,14 @@ class Unit(Service):
         return UserManager(self.environ)
 
     def content(self) -> dict[Path, bytes]:
-        return {self.folder / TEMPLATE: packaged_unit(), self.drop_in: self._local().encode()}
+        return {self.folder / self.file: packaged_unit(self.file), self.drop_in: self._local().encode()}
 
     def missing(self) -> str:
         return self.manager.missing()
 
     def state(self) -> ServiceState:
         missing = self.missing()
-        installed = read(self.drop_in) is not None and read(self.folder / TEMPLATE) is not None
+        installed = read(self.drop_in) is not None and read(self.folder / self.file) is not None
         if missing:
             return ServiceState(self.name, str(self.drop_in), False, installed, False, False, None, "", missing)
         unit = self.manager.state(self.name)
@@ -155,32 +176,30 @@ class Unit(Service):
         self.manager.run("stop", self.name)
 
     def _start(self, verb: str) -> None:
-        """Start it and wait until the daemon is ready. Raises UnavailableError with its exit status."""
+        """Start it and wait until it is ready. Raises UnavailableError with its exit status."""
         try:
             self.manager.run(verb, self.name)
         except UnavailableError as error:
             status = self.manager.state(self.name)["ExecMainStatus"]
             ended = _SANDBOX if status == "226" else f"Its exit status was {status}" if status not in ("", "0") else ""
-            raise UnavailableError(
-                f"{error}. {ended}; see `mailboxd -w {self.ws.root} connect service logs`"
-            ) from error
+            raise UnavailableError(f"{error}. {ended}; see `{self.logs}`") from error
 
     def uninstall(self) -> list[Path]:
-        """Stop and disable it and remove its files, with the template if no workspace uses it."""
+        """Stop and disable it and remove its files, with a template if no workspace uses it."""
         removed = [path for path in (self.drop_in,) if read(path) is not None]
         manager = not self.missing()
         if manager and removed:
             self.stop()
             self.manager.run("disable", self.name)
-        template = self.folder / TEMPLATE
+        unit = self.folder / self.file
         with world_errors(f"remove {self.drop_in}"):
             self.drop_in.unlink(missing_ok=True)
             with suppress(OSError):  # it has a person's own drop-ins
                 self.drop_in.parent.rmdir()
-            others = list(self.folder.glob(f"mailboxd@*.service.d/{DROP_IN}"))
-            if not others and read(template) == packaged_unit():
-                template.unlink()
-                removed.append(template)
+            others = list(self.folder.glob(f"{self.file.replace('@', '@*')}.d/{DROP_IN}"))
+            if not others and read(unit) == packaged_unit(self.file):
+                unit.unlink()
+                removed.append(unit)
         if manager and removed:
             self.manager.run("daemon-reload")
         return removed
@@ -206,8 +225,65 @@ class Unit(Service):
             f'ReadWritePaths="-{quoted(passed[name])}"' for name in _WRITABLE if passed.get(name, "").startswith("/")
         ]
         return _HEAD.format(unit=self.name.replace("\\", "\\\\")) + "\n".join(
-            [*lines, "ExecStart=", exec_start(command()), ""]
+            [*lines, "ExecStart=", exec_start(command(*self.words)), ""]
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Unit(WorkspaceService, _SystemdService):
+    """The service of one workspace under systemd."""
+
+    ws: Workspace
+    environ: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        return unit_of(self.ws.root)
+
+    @property
+    def file(self) -> str:
+        return TEMPLATE
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return ("run",)
+
+    @property
+    def logs(self) -> str:
+        return f"mailboxd -w {self.ws.root} connect service logs"
+
+
+@dataclass(frozen=True, slots=True)
+class UnitOfAll(_SystemdService):
+    """The service of all workspaces under systemd."""
+
+    environ: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        return ALL
+
+    @property
+    def file(self) -> str:
+        return ALL
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return ("run", "--all")
+
+    @property
+    def logs(self) -> str:
+        return "mailboxd connect service logs --all"
+
+    @property
+    def by_hand(self) -> str:
+        return "mailboxd run --all"
+
+    def require_free(self) -> None:
+        """It waits for a daemon that was started otherwise, and says so."""
+
+    def start(self) -> None:
+        self._start("reload-or-restart")
 
 
 def packaged_unit(name: str = TEMPLATE) -> bytes:
