@@ -25,7 +25,7 @@ from mailboxd.ledger.meta import PEERS, Meta
 if TYPE_CHECKING:
     from mailboxd.core.events import Kind
     from mailboxd.core.explain.overview_details import CallDetails, Memory
-    from mailboxd.core.explain.task_details import TaskRow, TreeNode
+    from mailboxd.core.explain.task_details import EventRow, NoticeRow, TaskRow, TreeNode, WaitingTask
     from mailboxd.core.spending import Standing
     from mailboxd.core.standstill import Standstill
 
@@ -207,7 +207,7 @@ class Report:
         kind: Kind | None = None,
         after: int = 0,
         brief: bool = False,
-    ) -> Iterator[Row]:
+    ) -> Iterator[EventRow]:
         """Events after number `after`, oldest first: all, those of one task, or with `tree` of its descendants too;
         with `kind` only those of this kind.
 
@@ -243,7 +243,7 @@ class Report:
         sql = f"SELECT count(*) FROM events e WHERE e.seq > {after:d} AND e.seq <= ?1{scope}"
         return int(self.db.execute(sql, (until,) if task_id is None else (until, task_id)).fetchone()[0])
 
-    def notices(self, task_id: str) -> list[Row]:
+    def notices(self, task_id: str) -> list[NoticeRow]:
         """Alarms, rejected and doubtful messages about a task, doubts about its plan and task.md, and a refused edit of
         it, oldest first.
         """
@@ -256,20 +256,21 @@ class Report:
             " ORDER BY seq DESC LIMIT ?",
             (task_id, RECENT),
         ).fetchall()
-        notices = [
+        notices: list[NoticeRow] = [
             {"at": at, "text": sentence(kind, task_id, data, role, actor, "")}
             for at, kind, data, role, actor in reversed(rows)
         ]
         return sorted([*notices, *self._refused_edits(task_id)], key=lambda notice: notice["at"])
 
-    def _refused_edits(self, task_id: str) -> list[Row]:
+    def _refused_edits(self, task_id: str) -> list[NoticeRow]:
         if not self.has_table("refused_files"):
             return []
         sql = (
             "SELECT at, 'an edit was refused: ' || why || '; its text is kept as ' || kept_as AS text"
             " FROM refused_files WHERE task = ? AND dismissed IS NULL"
         )
-        return self.rows(sql, task_id)
+        rows: list[Any] = self.rows(sql, task_id)
+        return rows
 
     def are_live(self, names: Sequence[str]) -> dict[str, bool]:
         """Those of these local ids that are tasks, and whether each has not ended."""
@@ -526,7 +527,7 @@ _SHOWN = f"t.local_id AS task, t.title, t.phase, {NEED} AS need, t.executor AS a
 _ANY_OR_LABELLED = f"(?1 IS NULL OR {LABELLED.replace('?', '?1')})"
 
 
-def ready(report: Report, label: str | None, limit: int) -> list[Row]:
+def ready(report: Report, label: str | None, limit: int) -> list[WaitingTask]:
     """Tasks that start as soon as a slot is free, in scheduling order but for ageing; those with the label, if one is
     given.
     """
@@ -534,10 +535,11 @@ def ready(report: Report, label: str | None, limit: int) -> list[Row]:
         f"SELECT {_SHOWN} FROM tasks t WHERE {RUNNABLE} AND {_ANY_OR_LABELLED}"
         " ORDER BY t.priority DESC, t.by_person DESC, t.seq LIMIT ?2"
     )
-    return [with_state(row) for row in report.rows(sql, label, limit)]
+    rows: list[Any] = [with_state(row) for row in report.rows(sql, label, limit)]
+    return rows
 
 
-def of_executor(report: Report, agent: str, label: str | None, limit: int) -> list[Row]:
+def of_executor(report: Report, agent: str, label: str | None, limit: int) -> list[WaitingTask]:
     """The agent's tasks that are ready or executing."""
     rows = report.rows(
         f"SELECT {_SHOWN} FROM tasks t WHERE t.executor = ?2 COLLATE NOCASE AND (({RUNNABLE}) OR t.phase = 'executing')"
@@ -546,11 +548,12 @@ def of_executor(report: Report, agent: str, label: str | None, limit: int) -> li
         agent,
         limit,
     )
-    return [with_state(row) for row in rows]
+    found: list[Any] = [with_state(row) for row in rows]
+    return found
 
 
-def at_gates(report: Report, agent: str, label: str | None, gates: tuple[str, ...]) -> list[Row]:
-    """Tasks at one of `gates` that the agent was asked to review there, with `id`. A view tells whether it still is."""
+def at_gates(report: Report, agent: str, label: str | None, gates: tuple[str, ...]) -> list[tuple[str, WaitingTask]]:
+    """Tasks, with their ids, at one of `gates` where the agent was asked for a review. A view tells if it still is."""
     marks = ", ".join("?" * len(gates))
     rows = report.rows(
         f"SELECT t.id, {_SHOWN} FROM tasks t WHERE {_ANY_OR_LABELLED} AND t.phase IN ({marks})"
@@ -561,4 +564,5 @@ def at_gates(report: Report, agent: str, label: str | None, gates: tuple[str, ..
         *gates,
         agent,
     )
-    return [with_state(row) for row in rows]
+    found: list[Any] = [(row.pop("id"), with_state(row)) for row in rows]
+    return found

@@ -26,14 +26,19 @@ from mailboxd.ledger.told import given, told
 
 if TYPE_CHECKING:
     from mailboxd.core.explain.task_details import (
+        AncestorRow,
         ApprovalDetails,
         ApprovalRow,
         ArtifactRow,
+        AttemptResult,
         AttemptRow,
+        BelowCounts,
+        CheckRun,
         ChildRow,
         DecidedUnder,
         DependencyRow,
         DoubtRow,
+        EventRow,
         HeldOrderRow,
         HistoryLine,
         ListedTask,
@@ -603,18 +608,19 @@ def list_agents(report: Report, limit: int) -> list[str]:
     return [row[0] for row in rows]
 
 
-def ancestors(report: Report, task_id: str) -> list[Row]:
+def ancestors(report: Report, task_id: str) -> list[AncestorRow]:
     """The ancestors of a task, the root first."""
-    return report.rows(
+    rows: list[Any] = report.rows(
         "WITH RECURSIVE above (id, step) AS (SELECT parent, 1 FROM tasks WHERE id = ? UNION ALL"
         " SELECT t.parent, step + 1 FROM above a JOIN tasks t ON t.id = a.id WHERE t.parent IS NOT NULL)"
         " SELECT t.local_id, CASE WHEN t.key = '' THEN t.local_id ELSE t.key END AS key, t.title FROM above a"
         " JOIN tasks t ON t.id = a.id ORDER BY step DESC",
         task_id,
     )
+    return rows
 
 
-def latest_events(report: Report, task_id: str | None, limit: int, offset: int = 0) -> list[Row]:
+def latest_events(report: Report, task_id: str | None, limit: int, offset: int = 0) -> list[EventRow]:
     """The last events of a task, or of all, latest first, without the `offset` last ones; reply tokens are hidden."""
     after = report.before_latest(offset + limit, task_id, tree=False)
     some = count_events(report, task_id) - offset if offset and task_id else limit
@@ -665,9 +671,9 @@ def needing_below(report: Report, task_id: str, limit: int) -> tuple[list[str], 
 _OPEN_CHILD = OPEN.replace("phase", "c.phase")
 
 
-def progress(report: Report, task_id: str) -> Row:
-    """How far the work below a task is, at any depth: `total` tasks, of which are `done`, `failed` and `cancelled`."""
-    (row,) = report.rows(
+def progress(report: Report, task_id: str) -> BelowCounts:
+    """How far the work below a task is."""
+    found: list[Any] = report.rows(
         "WITH RECURSIVE split (id, kids, done, failed, cancelled) AS (SELECT id, kids, kids_completed, kids_failed,"
         " kids_cancelled FROM tasks WHERE id = ? UNION ALL SELECT t.id, t.kids, t.kids_completed, t.kids_failed,"
         " t.kids_cancelled FROM split s JOIN tasks t ON t.parent = s.id WHERE t.kids > 0)"
@@ -675,6 +681,7 @@ def progress(report: Report, task_id: str) -> Row:
         " coalesce(sum(cancelled), 0) AS cancelled FROM split",
         task_id,
     )
+    row: BelowCounts = found[0]
     return row
 
 
@@ -705,9 +712,9 @@ def count_events(report: Report, task_id: str) -> int:
     return int(report.db.execute("SELECT count(*) FROM events WHERE task = ?", (task_id,)).fetchone()[0])
 
 
-def list_results(report: Report, task_id: str, limit: int, most: int) -> list[Row]:
+def list_results(report: Report, task_id: str, limit: int, most: int) -> list[AttemptResult]:
     """The results of the last `limit` attempts, oldest first, each cut at `most` characters."""
-    rows = report.rows(
+    rows: list[Any] = report.rows(
         "SELECT r.id, a.ordinal, r.produced_by, r.at, substr(r.body, 1, ?) AS body, length(r.body) AS length"
         " FROM artifacts r LEFT JOIN attempts a ON a.id = r.attempt"
         " WHERE r.task = ? AND r.kind = 'primary_output' ORDER BY r.id DESC LIMIT ?",
@@ -718,14 +725,15 @@ def list_results(report: Report, task_id: str, limit: int, most: int) -> list[Ro
     return rows[::-1]
 
 
-def list_check_runs(report: Report, task_id: str, limit: int) -> list[Row]:
+def list_check_runs(report: Report, task_id: str, limit: int) -> list[CheckRun]:
     """Results of the spec's checks, latest first."""
-    return report.rows(
+    rows: list[Any] = report.rows(
         "SELECT c.id, c.verdict, c.summary, c.at, a.ordinal FROM check_runs c LEFT JOIN attempts a ON a.id = c.attempt"
         " WHERE c.task = ? ORDER BY c.at DESC, c.id LIMIT ?",
         task_id,
         limit,
     )
+    return rows
 
 
 def find_message(report: Report, row_id: str) -> Row | None:

@@ -25,11 +25,18 @@ from mailboxd.core.explain.overview_details import (
     ShownRepetition,
     StatusDetails,
     UnreadableStatus,
+    WhyDetails,
 )
 from mailboxd.core.explain.task_details import (
+    AncestorRow,
     ApprovalDetails,
     ApprovalRow,
+    AttemptResult,
+    BelowCounts,
+    CheckRun,
+    EventRow,
     ListedTask,
+    NoticeRow,
     QuestionRow,
     ShownTask,
     SpecReport,
@@ -37,9 +44,20 @@ from mailboxd.core.explain.task_details import (
     TaskDetails,
     TaskOfList,
     TreeNode,
+    WaitingTask,
 )
-from mailboxd.ledger.reports import Report
-from mailboxd.ledger.task_queries import Filter, details, list_tasks, questions, split
+from mailboxd.ledger.reports import Report, of_executor, ready
+from mailboxd.ledger.task_queries import (
+    Filter,
+    ancestors,
+    details,
+    list_check_runs,
+    list_results,
+    list_tasks,
+    progress,
+    questions,
+    split,
+)
 
 _OF_SHOW = {
     "attempts": ShownTask,
@@ -60,8 +78,16 @@ def well_shaped(report: Report) -> None:
         require(details(report, name), TaskDetails)
         require(split(report, name), Split)
         require(questions(report, name, 10), list[QuestionRow])
+        require(list_results(report, name, 10, 1_000), list[AttemptResult])
+        require(list_check_runs(report, name, 10), list[CheckRun])
+        require(ancestors(report, name), list[AncestorRow])
+        require(progress(report, name), BelowCounts)
+        require(report.notices(name), list[NoticeRow])
+        require(of_executor(report, task["agent"], None, 10), list[WaitingTask])
         if task["parent"] is None:
             require(report.tree(name), TreeNode)
+    require(list(report.events()), list[EventRow])
+    require(ready(report, None, 10), list[WaitingTask])
 
 
 def well_printed(arguments: tuple[str, ...], found: Any) -> None:
@@ -78,6 +104,10 @@ def well_printed(arguments: tuple[str, ...], found: Any) -> None:
         case ("status", *_):
             require(found, UnreadableStatus if "error" in found else StatusDetails)
             assert "error" in found or {"health", "overview"} <= found.keys()
+        case ("why", *_):
+            require(found, WhyDetails if "because" in found else ShownRepetition)
+        case ("log", *_):
+            require(found, list[EventRow])
         case ("fleet", *_):
             require(found, list[FleetRow])
         case ("inbox", *others) if not {"--dismiss", "--edit"} & {*others}:

@@ -17,7 +17,8 @@ from mailboxd.core.sanitize import beyond_first_line, first_line, for_terminal
 from mailboxd.errors import EXIT_NO
 
 if TYPE_CHECKING:
-    from mailboxd.ledger.reports import Report, Row
+    from mailboxd.core.explain.task_details import EventRow
+    from mailboxd.ledger.reports import Report
 
 
 _MOST = 500
@@ -73,7 +74,7 @@ def log_command(
     return None
 
 
-def _print_lines(session: Session, events: Iterable[Row]) -> None:
+def _print_lines(session: Session, events: Iterable[EventRow]) -> None:
     for event in events:
         by = "" if event["actor"] == "mailboxd" else f"  [{event['actor']}]"
         say(f"{event['seq']:>6}  {stamp(event['at'])}  {for_terminal(event['text'] + by)}")
@@ -82,11 +83,11 @@ def _print_lines(session: Session, events: Iterable[Row]) -> None:
                 say(f"{' ' * 10}{for_terminal(first_line(problem))}")
         if event["kind"] == "question.asked" and (whole := beyond_first_line(event["data"]["text"])):
             program = session.program(session.workspace())
-            for line in question_lines(whole, event["task"], " " * 10, room(), program):
+            for line in question_lines(whole, event["task"] or "", " " * 10, room(), program):
                 say(line)
 
 
-def _print_list(events: Iterable[Row]) -> None:
+def _print_list(events: Iterable[EventRow]) -> None:
     """Write a JSON array incrementally: a history may not fit in memory."""
     opening = "["
     for event in events:

@@ -35,8 +35,10 @@ from mailboxd.ledger.overview_queries import finished_at
 
 if TYPE_CHECKING:
     from mailboxd.core.explain.model import Cause, Snapshot
+    from mailboxd.core.explain.overview_details import WhyDetails
     from mailboxd.core.explain.task_details import (
         AttemptRow,
+        CauseLine,
         MessageRow,
         OpenQuestion,
         OrderGiven,
@@ -465,17 +467,31 @@ def why_command(session: Session, task: str) -> None:
     lines = [f"{standing.local_id}  {state({'phase': standing.phase, 'need': need})}"]
     lines += _why_lines(told, session.runnable, snapshot.now, pid is not None or standing.phase.is_terminal)
     lines += [f"note: {when(notice['at'], snapshot.now)}: {for_terminal(notice['text'])}" for notice in notices]
-    found = {
+    last = told.last_activity
+    found: WhyDetails = {
         "task": standing.local_id,
         "state": state_of(standing.phase, need),
         "phase": standing.phase,
         "daemon": {"running": pid is not None, "pid": pid or None},
-        "because": [asdict(cause) | {"hint": session.runnable(cause.hint)} for cause in told.causes],
+        "because": [_cause_line(cause, session.runnable(cause.hint)) for cause in told.causes],
         "notices": notices,
-        "last_sign": asdict(told.last_activity) if told.last_activity else None,
+        "last_sign": {"seq": last.seq, "at": last.at, "text": last.text} if last else None,
         "next": task_output.coming_json(told.next),
     }
     session.show(found, lines)
+
+
+def _cause_line(cause: Cause, hint: str) -> CauseLine:
+    return {
+        "task": cause.task,
+        "kind": cause.kind,
+        "text": cause.text,
+        "depth": cause.depth,
+        "at": cause.at,
+        "then": cause.then,
+        "details": cause.details,
+        "hint": hint,
+    }
 
 
 def _why_lines(told: Explanation, runnable: Callable[[str], str], now: str, running: bool) -> Iterator[str]:

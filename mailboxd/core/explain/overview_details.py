@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Generic, Literal, NotRequired, TypedDict, TypeVar, final
 
-from mailboxd.core.explain.task_details import WithState
+from mailboxd.core.explain.task_details import CauseLine, LastSign, NoticeRow, WithState
 from mailboxd.core.spending import Amounts, CapDetails
 
 # What waits for a person (`ledger.attention`)
@@ -282,6 +282,19 @@ class Coming(TypedDict):
     at: str | None
     task: str | None
     what: str
+
+
+class WhyDetails(TypedDict):
+    """`why`."""
+
+    task: str
+    state: str
+    phase: str
+    daemon: DaemonDetails
+    because: list[CauseLine]
+    notices: list[NoticeRow]
+    last_sign: LastSign | None
+    next: Coming | None
 
 
 class StatusDetails(TypedDict):

@@ -536,7 +536,97 @@ class QuestionRow(TypedDict):
     ended_at: str | None
 
 
+class AncestorRow(TypedDict):
+    """A task above this one; `key` is its name in its parent's plan."""
+
+    local_id: str
+    key: str
+    title: str
+
+
+class BelowCounts(TypedDict):
+    """How far the work below a task is, at any depth."""
+
+    total: int
+    done: int
+    failed: int
+    cancelled: int
+
+
+class AttemptResult(TypedDict):
+    """The result of an attempt; `body` may be cut, `length` is that of all of it."""
+
+    id: str
+    ordinal: int | None
+    produced_by: str
+    at: str
+    body: str
+    length: int
+
+
+class CheckRun(TypedDict):
+    """What a check of the spec found in an attempt."""
+
+    id: str
+    verdict: str
+    summary: str
+    at: str
+    ordinal: int | None
+
+
+class NoticeRow(TypedDict):
+    """A sentence about something that is odd about a task."""
+
+    at: str
+    text: str
+
+
+class EventRow(TypedDict):
+    """An event of the log; `text` is its sentence, `data` what it carries, without reply tokens."""
+
+    seq: int
+    at: str
+    kind: str
+    task: str | None
+    task_id: str | None
+    role: str
+    actor: str
+    text: str
+    data: dict[str, Any]
+    hash: str
+
+
+class CauseLine(TypedDict):
+    """`core.explain.model.Cause`."""
+
+    task: str
+    kind: str
+    text: str
+    depth: int
+    at: str | None
+    then: str
+    details: str
+    hint: str
+
+
+class LastSign(TypedDict):
+    """`core.explain.model.LastEvent`."""
+
+    seq: int
+    at: str
+    text: str
+
+
 # Lists of tasks
+
+
+class WaitingTask(WithState):
+    """A task that waits for an agent, as MCP's `task_list_ready` has it."""
+
+    task: str
+    title: str
+    agent: str
+    attempt: int
 
 
 class TaskRow(_FromSender, WithState):

@@ -420,7 +420,7 @@ def list_ready(call: ToolCall, given: ListReady) -> Answer:
         return {"tasks": reports.of_executor(report, name, given.label, given.limit)}
     if role in REVIEWERS:
         gates = (Gate.QUALITY_GATE,) if role is Role.QUALITY_REVIEWER else (Gate.SPEC_REVIEW, Gate.SPEC_GATE)
-        asked = (row for row in reports.at_gates(report, name, given.label, gates) if _owes(call, row.pop("id")))
+        asked = (row for task, row in reports.at_gates(report, name, given.label, gates) if _owes(call, task))
         return {"tasks": list(islice(asked, given.limit))}
     return {"tasks": reports.ready(report, given.label, given.limit)}
 

@@ -56,7 +56,7 @@ from mailboxd.surfaces.web.workspaces import MOST_CORRECTED, WebWorkspace, WebWo
 
 if TYPE_CHECKING:
     from mailboxd.core.explain.overview_details import HostRow, ItemDetails, ItemThere
-    from mailboxd.core.explain.task_details import ApprovalDetails, ApprovalRow, TurnRow
+    from mailboxd.core.explain.task_details import ApprovalDetails, ApprovalRow, AttemptResult, TurnRow
 
 # Differences between the results of attempts
 
@@ -66,12 +66,12 @@ _MAX_CHANGES = 400
 _KINDS = {"+": "added", "-": "removed", "@": "place"}
 
 
-def comparisons(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def comparisons(results: Sequence[AttemptResult]) -> list[dict[str, Any]]:
     """How each result differs from the previous one; `lines` are pairs of kind and text."""
     return [_compare(before, after) for before, after in pairwise(results)]
 
 
-def _compare(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+def _compare(before: AttemptResult, after: AttemptResult) -> dict[str, Any]:
     one, other = before["body"].splitlines(), after["body"].splitlines()
     long = max(len(one), len(other)) > _MAX_COMPARED
     changes = list(unified_diff(one[:_MAX_COMPARED], other[:_MAX_COMPARED], lineterm="", n=2))[2:]
