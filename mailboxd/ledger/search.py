@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, final
 
 from mailboxd.core.events import OF_TASKS, upcast
 from mailboxd.core.explain.describe import words_of
@@ -52,6 +52,28 @@ class SearchQuery:
     until: str = ""
     type: str = ""
     limit: int = 20
+
+
+@final
+class SearchHit(TypedDict):
+    """A place where a search found its words: the JSON of `search`."""
+
+    seq: int
+    """Of its event."""
+    at: str
+    type: str
+    """message, result or event."""
+    task: str | None
+    phase: str | None
+    """None without a task, as the next three are."""
+    need: str | None
+    state: str | None
+    status: str | None
+    agents: list[str]
+    """Those that it is of, in lower case."""
+    where: str
+    snippet: str
+    """The words around, what was found in square brackets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +135,7 @@ class Index:
         except sqlite3.Error as error:
             raise StoreError(f"{self._path}: the search index cannot be created: {error}") from error
 
-    def find(self, wanted: SearchQuery) -> list[dict[str, Any]]:
+    def find(self, wanted: SearchQuery) -> list[SearchHit]:
         """Matches, best first. Raises Refused for a query without a word, StoreError."""
         where, args = ["texts MATCH ?"], [fts_query(wanted.query)]
         for column, value in (("e.at >= ?", wanted.since), ("e.at < ?", wanted.until), ("e.type = ?", wanted.type)):
@@ -132,7 +154,7 @@ class Index:
             " FROM texts JOIN entries e ON e.id = texts.rowid LEFT JOIN main_db.tasks t ON t.id = e.task"
             f" WHERE {' AND '.join(where)} ORDER BY bm25(texts), e.seq DESC"
         )
-        found: list[dict[str, Any]] = []
+        found: list[SearchHit] = []
         needs: dict[str, str | None] = {}
         try:
             for row in self._opened().execute(sql, args):
@@ -255,7 +277,7 @@ def _add(db: sqlite3.Connection, entry: _Entry) -> None:
     db.execute("INSERT INTO texts (rowid, text) VALUES (?, ?)", (cursor.lastrowid, entry.text))
 
 
-def _hit(row: Sequence[Any], need: str | None) -> dict[str, Any]:
+def _hit(row: Sequence[Any], need: str | None) -> SearchHit:
     seq, at, kind, place, agents, task, phase, mode, attempt, parent, has_result, snippet, _ = row
     columns = {"phase": phase, "mode": mode, "attempt": attempt}
     status = status_of(columns, has_result=bool(has_result), as_child=parent is not None) if phase else None

@@ -15,13 +15,16 @@ from mailboxd.core.model import Policy
 from mailboxd.core.vocabulary import Gate, Verdict
 from mailboxd.errors import Refused, UnavailableError
 from mailboxd.formats.mailbox.layout import Workspace
-from mailboxd.ledger.search import Index, SearchQuery, fts_query
+from mailboxd.ledger.search import Index, SearchHit, SearchQuery, fts_query
 from tests.core.desk import DONE, Desk
 from tests.e2e.support import Agent, task
+from tests.store.shapes import require
 
 
-def found(alpha: Agent, query: str, **said: Any) -> list[dict[str, Any]]:
-    return search_index(Workspace(alpha.root), query, **said)
+def found(alpha: Agent, query: str, **said: Any) -> list[SearchHit]:
+    hits = search_index(Workspace(alpha.root), query, **said)
+    require(hits, list[SearchHit])
+    return hits
 
 
 def test_words_of_messages_results_and_events_are_found(alpha: Agent) -> None:

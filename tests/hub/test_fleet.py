@@ -13,6 +13,7 @@ from nats.errors import TimeoutError as NatsTimeout
 from mailboxd.core.explain.overview_details import HostRow
 from mailboxd.formats.keys import PrivateKey
 from mailboxd.host.clock import SystemClock
+from mailboxd.hub.client.ask import HostsSearched
 from mailboxd.hub.client.report import HubReport
 from mailboxd.hub.files.membership import Membership
 from mailboxd.hub.wire.presence import AgentCard, Card, HostSigns, News, Waiting, is_repeated, was_set_back
@@ -176,6 +177,7 @@ def test_a_host_restored_from_a_backup_is_seen_by_the_others(joined: Joined) -> 
 def search(host: Host, *words: str) -> dict[str, Any]:
     (agent,) = host.agents.values()
     found: dict[str, Any] = json.loads(agent.call("search", "--hosts", *words, "--json").stdout)
+    require(found, HostsSearched)
     return found
 
 

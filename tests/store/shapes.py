@@ -46,7 +46,9 @@ from mailboxd.core.explain.task_details import (
     TreeNode,
     WaitingTask,
 )
+from mailboxd.hub.client.ask import HostsSearched
 from mailboxd.ledger.reports import Report, of_executor, ready
+from mailboxd.ledger.search import SearchHit
 from mailboxd.ledger.task_queries import (
     Filter,
     ancestors,
@@ -108,6 +110,10 @@ def well_printed(arguments: tuple[str, ...], found: Any) -> None:
             require(found, WhyDetails if "because" in found else ShownRepetition)
         case ("log", *_):
             require(found, list[EventRow])
+        case ("search", "--hosts", *_):
+            require(found, HostsSearched)
+        case ("search", *_):
+            require(found, list[SearchHit])
         case ("fleet", *_):
             require(found, list[FleetRow])
         case ("inbox", *others) if not {"--dismiss", "--edit"} & {*others}:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,10 +23,11 @@ from mailboxd.formats.mailbox.layout import Workspace
 from mailboxd.ledger import audit_queries
 from mailboxd.ledger import search_index as search
 from mailboxd.ledger.reports import opened
-from mailboxd.ledger.search import SearchQuery, fts_query
+from mailboxd.ledger.search import SearchHit, SearchQuery, fts_query
 
 if TYPE_CHECKING:
     from mailboxd.formats.keys import PublicKey
+    from mailboxd.hub.client.ask import HitThere
 
 _HEAD = re.compile(r"([0-9]{1,15}):([0-9a-f]{64})", re.ASCII)
 
@@ -136,7 +137,7 @@ def _perhaps_more(found: Sequence[Any], limit: int) -> list[str]:
     return [f"… these are the best {limit}; --limit N shows more"] if len(found) == limit else []
 
 
-def _hits(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _hits(found: Sequence[SearchHit | HitThere]) -> Iterator[str]:
     for hit in found:
         of = f"{hit['host']}.{hit['agent']}:" if "host" in hit else ""
         said = f" ({state_words(hit['phase'], hit['need'])})" if hit["phase"] in set(Phase) else ""
@@ -150,11 +151,11 @@ def _search_hosts(session: Session, query: str, *, task: str | None, **said: Any
 
     if task is not None:
         raise click.UsageError("--task is a task of this workspace; it does not go with --hosts")
-    hits, silent = search_hosts(Membership.of(os.environ), _query(query, **said))
-    session.show({"hits": hits, "silent": silent}, _hits(hits))
-    for host, why in silent.items():
+    found = search_hosts(Membership.of(os.environ), _query(query, **said))
+    session.show(found, _hits(found["hits"]))
+    for host, why in found["silent"].items():
         session.tell(f"{host}: {why}", err=True)
-    return None if hits else EXIT_NO
+    return None if found["hits"] else EXIT_NO
 
 
 @verb("archive", "export archive q3 -o q3.audit.tar.gz", "export archive q3 -o q3.audit.tar.gz --whole")
@@ -192,7 +193,7 @@ _DAY = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _MOMENT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,3})\d*)?Z", re.ASCII)
 
 
-def search_index(ws: Workspace, query: str, *, task: str | None = None, **said: Any) -> list[dict[str, Any]]:
+def search_index(ws: Workspace, query: str, *, task: str | None = None, **said: Any) -> list[SearchHit]:
     """The hits, best first. Raises Refused for an invalid query or time, UnavailableError, WorldError."""
     wanted = _query(query, **said)
     if task is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypedDict, final
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -47,20 +47,60 @@ class _Hit(Said):
     status: Line | None = None
 
 
+@final
+class HitThere(TypedDict):
+    """A `SearchHit` on another host."""
+
+    at: str
+    type: str
+    agent: str
+    where: str
+    snippet: str
+    task: str | None
+    phase: str | None
+    need: str | None
+    state: str | None
+    status: str | None
+    host: str
+
+
+class HostsSearched(TypedDict):
+    """The JSON of `search --hosts`: what was found, and by host why one did not answer."""
+
+    hits: list[HitThere]
+    silent: dict[str, str]
+
+
 _HITS = TypeAdapter(list[_Hit])
 
 
-def search_hosts(membership: Membership, query: SearchQuery) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """The matches on other hosts, and why some did not answer. Raises as `ask`."""
+def search_hosts(membership: Membership, query: SearchQuery) -> HostsSearched:
+    """The matches on other hosts. Raises as `ask`."""
     heard = ask(membership, {"kind": "search", "query": asdict(query)})
-    hits: list[dict[str, Any]] = []
+    hits: list[HitThere] = []
     silent = dict(heard.silent)
     for host, answer in sorted(heard.answers.items()):
         try:
-            hits += [{**hit.model_dump(), "host": host} for hit in _HITS.validate_python(answer)]
+            hits += [_there(host, hit) for hit in _HITS.validate_python(answer)]
         except ValidationError:
             silent[host] = "its answer cannot be read; its mailboxd may have another version"
-    return hits, silent
+    return {"hits": hits, "silent": silent}
+
+
+def _there(host: str, hit: _Hit) -> HitThere:
+    return {
+        "at": hit.at,
+        "type": hit.type,
+        "agent": hit.agent,
+        "where": hit.where,
+        "snippet": hit.snippet,
+        "task": hit.task,
+        "phase": hit.phase,
+        "need": hit.need,
+        "state": hit.state,
+        "status": hit.status,
+        "host": host,
+    }
 
 
 def probed(membership: Membership) -> dict[str, Any]:

@@ -69,5 +69,5 @@ def _found(local: Mapping[str, Local], question: Mapping[str, Any]) -> list[dict
     hits: list[dict[str, Any]] = []
     for one in list(local.values()):
         with suppress(UnavailableError), search.index(one.ws) as index:  # none before the first start of its daemon
-            hits += [hit | {"agent": one.agent} for hit in index.find(query)]
+            hits += [{**hit, "agent": one.agent} for hit in index.find(query)]
     return [{**hit, "snippet": hit["snippet"][:_LONGEST], "where": hit["where"][:_LONGEST]} for hit in hits]

@@ -7,7 +7,7 @@ import logging
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import unified_diff
@@ -591,7 +591,7 @@ def search(workspaces: Sequence[WebWorkspace], words: str, kind: str) -> Row:
         except MailboxdError as error:
             troubles.append(str(error))
             continue
-        hits += [hit | {"workspace": workspace, "title": titles.get(hit["task"], "")} for hit in each_once(found)]
+        hits += [{**hit, "workspace": workspace, "title": titles.get(hit["task"], "")} for hit in each_once(found)]
     return {"hits": hits, "troubles": troubles}
 
 
@@ -602,18 +602,18 @@ def search_elsewhere(membership: Membership, words: str, kind: str) -> Row:
     """
     fts_query(words)
     try:
-        found, silent = search_hosts(membership, SearchQuery(words, type=kind, limit=_MAX_PLACES))
+        found = search_hosts(membership, SearchQuery(words, type=kind, limit=_MAX_PLACES))
     except UnavailableError as error:
         return {"hits": [], "troubles": [str(error)]}
-    hits = each_once([hit | {"agent": f"{hit['host']}.{hit['agent']}"} for hit in found])
-    return {"hits": hits, "troubles": [f"{host}: {why}" for host, why in sorted(silent.items())]}
+    hits = each_once([{**hit, "agent": f"{hit['host']}.{hit['agent']}"} for hit in found["hits"]])
+    return {"hits": hits, "troubles": [f"{host}: {why}" for host, why in sorted(found["silent"].items())]}
 
 
-def each_once(found: Sequence[Row]) -> list[Row]:
+def each_once(found: Sequence[Mapping[str, Any]]) -> list[Row]:
     """The best hit of each task, or of each place that is of none; `kinds` are those of the places found."""
     hits: dict[tuple[str, str], Row] = {}
     for hit in found:
-        kept = hits.setdefault((hit.get("agent", ""), hit["task"] or hit["where"]), hit | {"kinds": []})
+        kept = hits.setdefault((hit.get("agent", ""), hit["task"] or hit["where"]), {**hit, "kinds": []})
         if hit["type"] not in kept["kinds"]:
             kept["kinds"].append(hit["type"])
     return list(hits.values())[:_MAX_HITS]
