@@ -22,6 +22,11 @@ _MENTION = re.compile(r"\s*(?:#+[ \t]+)?(@[A-Za-z0-9][\w.-]*)")
 _LISTS = frozenset({"todo", "to_do", "todos", "tasks", "task_list", "todo_list", "backlog", "checklist"})
 """Names and titles of a list of several things to do."""
 _NUMBERED_ITEMS = re.compile(r"^[ \t]*[-*+][ \t]+\[[ xX]\][ \t]+\**T[0-9]{1,5}\b", re.MULTILINE)
+_GIVEN = re.compile(
+    r"^[ \t]*(?:[-*+]|[0-9]{1,3}[.)])[ \t]+(?:\[ \][ \t]+)?[*_]{0,2}(?:@([A-Za-z][\w.-]{0,63})|([A-Za-z][\w-]{0,63}):)",
+    re.MULTILINE,
+)
+"""An item that says first who does it."""
 _MARKS = re.compile(
     r"(?:[📅🗓⏳🛫]\ufe0f? ?[0-9]{4}-[0-9]{2}-[0-9]{2}|⛔\ufe0f? ?\w{1,40}|🔁 ?\w{1,40})"
     r"|^[ \t]*(?:DEADLINE|SCHEDULED): <[^<>\n]{1,40}>",
@@ -103,4 +108,6 @@ def _doubts_about(text: str, items: Ticks, title: str, name: str, place: Place) 
         doubts.append(f"a list of {items.open} open items was taken as one task{ticked}")
     elif len(_NUMBERED_ITEMS.findall(text)) > 1:
         doubts.append("its list looks like several tasks with an order; it was taken as one, and can be made a plan")
+    elif sum(1 for item in _GIVEN.finditer(text) if place.agents and place.agent_called(item[1] or item[2])) > 1:
+        doubts.append(f"its list looks like several tasks for agents; {own} took it as one, and it can be made a plan")
     return doubts

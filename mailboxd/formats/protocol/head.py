@@ -206,8 +206,7 @@ class _HeadReader:
         elif word in CLOSED:
             self._not_open(key, value)
         elif word in STOPPED:
-            hint = f"If it may begin, write `{key}: open`, or remove the line."
-            self._fail("not-open", key, f"it is not to begin yet: {key}: {value[:80]}", hint)
+            self._not_yet(key, value, "open")
         elif word in UNDER_WAY:
             self.head.doubts.append(f"{key}: {value[:80]}: somebody may be working on it; it was taken as new work")
         elif word not in OPEN and word not in _NOTHING:
@@ -216,6 +215,18 @@ class _HeadReader:
     def _done(self, key: str, value: Yaml) -> None:
         if isinstance(value, str) and value.casefold() not in _NOTHING:
             self._not_open(key, value)
+
+    def _held(self, key: str, value: Yaml) -> None:
+        if isinstance(value, str) and value.casefold() not in _NOTHING:
+            self._not_yet(key, value, "false")
+
+    def _ready(self, key: str, value: Yaml) -> None:
+        if isinstance(value, str) and value.casefold() in ("false", "no", "not yet"):
+            self._not_yet(key, value, "true")
+
+    def _not_yet(self, key: str, value: str, instead: str) -> NoReturn:
+        hint = f"If it may begin, write `{key}: {instead}`, or remove the line."
+        self._fail("not-open", key, f"it is not to begin yet: {key}: {value[:80]}", hint)
 
     def _not_open(self, key: str, value: str) -> NoReturn:
         hint = f"If it is to be done all the same, write `{key}: open`, or remove the line, and send it again."
@@ -485,6 +496,9 @@ def _strict(_: str) -> None:
 _READERS: dict[str, Callable[[_HeadReader, str, Yaml], None]] = {
     "status": _HeadReader._status,
     **dict.fromkeys(("done", "completed", "closed", "finished", "archived"), _HeadReader._done),
+    **dict.fromkeys(("cancelled", "canceled", "wontfix"), _HeadReader._done),
+    **dict.fromkeys(("draft", "on_hold", "paused", "deferred", "postponed", "disabled"), _HeadReader._held),
+    **dict.fromkeys(("ready", "active", "enabled"), _HeadReader._ready),
     "priority": _HeadReader._priority,
     "deadline": _HeadReader._deadline,
     "not_before": _HeadReader._not_before,

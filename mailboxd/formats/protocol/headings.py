@@ -36,7 +36,9 @@ _HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+(\S.*)")
 _BOLD = re.compile(r"[ \t]*(?:\*\*|__)([^*_\n]{1,80})(?:\*\*|__)[ \t]*:?[ \t]*")
 _COLON = re.compile(r"[^\W_][^\n]{1,60}:[ \t]*")
 _TICKED = re.compile(r"[ \t]*(?:[-*+]|[0-9]{1,9}[.)])[ \t]+\[[xX✓✔]\][ \t]+(\S.*)")
-_OPEN_ITEM = re.compile(r"[ \t]*(?:[-*+]|[0-9]{1,9}[.)])[ \t]+(?!\[[xX✓✔]\])\S")
+_TICKED_LINE = re.compile(r"[xX] ([0-9]{4}-[0-9]{2}-[0-9]{2} \S.*)")
+"""A line of a todo.txt that is done; its open ones have no mark."""
+_OPEN_ITEM = re.compile(r"[ \t]*(?:[-*+]|[0-9]{1,9}[.)]|(?=\([A-Z]\) ))[ \t]*(?!\[[xX✓✔]\])\S")
 _UNDER_ANY = 7
 """The level of a bold line and of one that ends with a colon: every heading ends what is below it."""
 _RESTRAINING = {
@@ -260,7 +262,7 @@ class Ticks:
     open: int
 
 
-_MAY_LIST = re.compile(r"^[ \t]*(?:[-*+]|[0-9]{1,9}[.)])[ \t]+\S", re.MULTILINE)
+_MAY_LIST = re.compile(r"^(?:[ \t]*(?:[-*+]|[0-9]{1,9}[.)])[ \t]+\S|[xX] [0-9]{4}-)", re.MULTILINE)
 
 
 def ticks(text: str) -> Ticks:
@@ -275,28 +277,37 @@ def ticks(text: str) -> Ticks:
         for line, code in zip(part.lines, inside, strict=True):
             if code:
                 continue
-            if found := _TICKED.fullmatch(line):
+            if found := _TICKED.fullmatch(line) or _TICKED_LINE.fullmatch(line):
                 done.append(found[1])
             elif _OPEN_ITEM.match(line):
                 left += 1
     return Ticks(tuple(done), left)
 
 
-_LINE = re.compile(r"(?P<name>[^\W_][\w -]{1,29}?)(?:::?[ \t]+|：[ \t]*)\S.{0,200}")
+_LINE = re.compile(
+    r"(?:[-*+][ \t]+)?(?:\*\*|__)?(?P<name>[^\W_][\w -]{1,29}?)(?:\*\*|__)?"
+    r"(?:::?(?:\*\*|__)?[ \t]+|：(?:\*\*|__)?[ \t]*)\S.{0,200}"
+)
+_ROW = re.compile(r"\|[ \t]*(?:\*\*)?(?P<name>[^\W_][\w -]{1,29}?)(?:\*\*)?:?[ \t]*\|[ \t]*[^|\s][^|]{0,200}\|")
+"""The row of a table of two columns, the first of which has names."""
+_RULE = re.compile(r"\|[ |:-]+\|")
 _TITLE_LINE = re.compile(r"#[ \t]|[A-Z][A-Z_]{2,}(?: v?[0-9.]+)?$")
 
 
 def header_lines(text: str) -> list[str]:
     """The lines `Name: value` at the start of a text that would restrain the work as headers, by their names."""
     found: list[str] = []
-    for number, line in enumerate(text.strip().split("\n", 12)[:12]):
-        row = _LINE.fullmatch(line.strip())
+    lines = [line.strip() for line in text.strip().split("\n", 12)[:12]]
+    for number, line in enumerate(lines):
+        row = _LINE.fullmatch(line) or _ROW.fullmatch(line)
+        if _RULE.fullmatch(line) or _RULE.fullmatch("".join(lines[number + 1 : number + 2])):
+            continue  # with the names of the columns above it
         if row is None:
-            if found or (line.strip() and not _TITLE_LINE.match(line) and number):
+            if found or (line and not _TITLE_LINE.match(line) and number):
                 break
             continue
         name = spelled(row["name"])
-        if foreign(name) or KEYS.get(name, name) in _AS_HEADER:
+        if foreign(name) or KEYS.get(name, name) in _AS_HEADER or name in _RESTRAINING.keys() - _PROSE:
             found.append(row["name"].strip())
     return found
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from itertools import pairwise, zip_longest
 
 from mailboxd.core.sanitize import excerpt
 from mailboxd.errors import MessageError
 from mailboxd.formats.protocol.left_aside import declares_sender
 from mailboxd.formats.protocol.markdown import fenced
-from mailboxd.formats.protocol.words import CLOSED, KEYS, spelled
+from mailboxd.formats.protocol.strict_yaml import load
+from mailboxd.formats.protocol.words import CLOSED, CRITERIA, KEYS, spelled
 
 _MARKS = (re.compile(r"<{7}(?: |$)"), re.compile(r"={7}$"), re.compile(r">{7}(?: |$)"))
 _PLACE = r"\{\{[^{}\n]{0,80}\}\}|<%[^%\n]{0,80}%>"
@@ -76,6 +78,30 @@ _FORMAT = re.compile(r"\s*(?:<\?xml\b|<rss\b|<!doctype html\b|<html\b|<opml\b|BE
 """Beginnings of texts that only programs write."""
 _KEY = re.compile(r"([A-Za-z][\w -]{0,40}):")
 _ROLE = {"tools", "allowed_tools", "disallowed_tools", "color", "permission_mode"}
+_YOU_ARE = re.compile(
+    r"(?:you are|you're|du bist|sie sind|tu es|vous êtes|eres|usted es|你是|あなたは)\b", re.IGNORECASE
+)
+_TICKED = re.compile(r"\s*(?:[-*+]|\d+[.)])\s+\[[xX✓✔]\]\s.*|[xX] \d{4}-\d\d-\d\d .*")
+_OF_TASKS = frozenset({"title", "agent", "deadline", "depends_on", "status", "priority", "repeat", "not_before"})
+"""Our names of headers that only a task has in a file."""
+_DIFF = re.compile(r"diff --git |Index: \S|From [0-9a-f]{40} |--- \S[^\n]*\n\+\+\+ \S")
+_OF_A_LOG = re.compile(
+    r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?\S*\]?[ \t]+"
+    r"\[?(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|FATAL|CRITICAL)\b"
+)
+_PROGRAMS = (
+    *(".py", ".js", ".ts", ".jsx", ".tsx", ".sh", ".bash", ".bat", ".cmd", ".ps1", ".rb", ".go", ".rs", ".java"),
+    *(".c", ".h", ".cpp", ".cs", ".php", ".sql", ".css"),
+)
+_DAY = r"\d{1,4}[./-]\d{1,2}[./-]\d{2,4}"
+_HOUR = r"\d{1,2}:\d\d(?::\d\d)?(?:[ \u202f]?[AaPp]\.?[Mm]\.?)?"
+_SAID = re.compile(
+    rf"\[?{_DAY},? {_HOUR}\]?(?: -)? (?P<one>[^:\n]{{1,40}}): \S.*"
+    rf"|(?:\*\*(?P<bold>[^*\n]{{1,40}})\*\*|(?P<dash>[^\W\d][\w .-]{{0,40}}?) —"
+    r"|(?P<comma>[^\W\d][\w .-]{0,40}?),)[ \t]+"
+    rf"\[?(?:(?:[Tt]oday|[Yy]esterday|{_DAY})(?: at)? )?{_HOUR}\]?"
+)
+"""A line of a chat that was saved: who said it, and when."""
 _MOST_LINES = 5_000
 
 
@@ -85,11 +111,22 @@ def refusal(name: str, raw: bytes) -> MessageError | None:
         return None
     text = raw.decode("utf-8", "replace").removeprefix("\ufeff")
     lines = text.split("\n")[:_MOST_LINES]
-    for look in (_merge, _role, _template_of_issues, _unfilled, _without_text):
+    looks = (
+        _merge,
+        _role,
+        _template_of_issues,
+        _unfilled,
+        _without_text,
+        _ticked,
+        _headers_below,
+        _only_headers,
+        _chat,
+    )
+    for look in looks:
         if (found := look(lines)) is not None:
             break
     else:
-        found = _list(name, text, lines)
+        found = _no_work(name, lines) or _list(name, text, lines)
     if found is not None:
         found.path = name
     return found
@@ -125,9 +162,12 @@ def _keys(lines: Sequence[str]) -> set[str]:
 
 def _role(lines: Sequence[str]) -> MessageError | None:
     """The definition of an agent or a skill, as coding harnesses keep them."""
-    keys = _keys(lines)
-    if "name" in keys and "description" in keys and (keys & _ROLE or "model" in keys):
-        said = ", ".join(sorted(keys & (_ROLE | {"model"})))
+    keys, header = _keys(lines), _front_matter(lines)
+    told = next((line for line in lines[header.stop + 1 :] if line.strip() and not line.startswith("#")), "")
+    said = ", ".join(sorted(keys & (_ROLE | {"model"}))) or (
+        "a text that says who it is" if _YOU_ARE.match(told) else ""
+    )
+    if {"name", "description"} <= keys and said:
         problem = f"it defines an agent and no task: its front matter has name, description and {said}"
         hint = "Put it where your harness looks for agents. To give work, send a file without these keys."
         return MessageError("agent-definition", problem, hint)
@@ -219,6 +259,91 @@ def _without_text(lines: Sequence[str]) -> MessageError | None:
         return None
     problem = f"there is no text below the headings {', '.join(excerpt(title) for title in titles[:4])}"
     return MessageError("no-text", problem, "Write what has to be done below them, and send the file again.")
+
+
+def _ticked(lines: Sequence[str]) -> MessageError | None:
+    """A list of which each item is ticked, and nothing else."""
+    header = _front_matter(lines)
+    said = [line.rstrip() for line in lines[header.stop + bool(header) :] if line.strip()]
+    items = [line for line in said if _TICKED.fullmatch(line)]
+    headings = [found[2] for line in said if (found := _HEADING.match(line))]
+    if not items or len(items) + len(headings) < len(said) or not CRITERIA.isdisjoint(map(spelled, headings)):
+        return None
+    problem = f"each of its {len(items)} items is ticked, so nothing is left to do"
+    return MessageError("not-open", problem, "Untick what is to be done, and send the file again.")
+
+
+def _headers_below(lines: Sequence[str]) -> MessageError | None:
+    """Headers between two lines `---` that do not stand at the start."""
+    header = _front_matter(lines)
+    start = header.stop + bool(header)
+    if not any(line.rstrip() == "---" for line in lines[start:]):
+        return None
+    inside, _ = fenced(list(lines))
+    rules = [number for number in range(start, len(lines)) if lines[number].rstrip() == "---" and not inside[number]]
+    for first, last in pairwise(rules):
+        rows = lines[first + 1 : last]
+        names = [KEYS.get(name, name) for row in rows if (found := _KEY.match(row)) and (name := spelled(found[1]))]
+        if not names or len(names) < len(rows) or _OF_TASKS.isdisjoint(names):
+            continue
+        line = first + 1
+        if header:
+            problem, hint = f"there are two tasks in it: the second begins in line {line}", "Send one file for each."
+            return MessageError("list-of-tasks", problem, hint, line=line)
+        if any(row.strip() for row in lines[:first]):
+            problem = f"the headers between two lines `---` begin in line {line}, below other text"
+            return MessageError("no-frontmatter", problem, "Move them to the very start of the file.", line=line)
+    return None
+
+
+def _only_headers(lines: Sequence[str]) -> MessageError | None:
+    """A file that is one mapping of headers without their lines `---`."""
+    if _front_matter(lines) or not _KEY.match(next(filter(str.strip, lines), "")):
+        return None
+    try:
+        value = load("\n".join(lines), path="", max_events=5_000).value
+    except MessageError:
+        return None
+    names = {KEYS.get(word, word) for word in map(spelled, value)} if isinstance(value, dict) else set()
+    if len(names & _OF_TASKS) < 2 or not names & {"title", "description", "goal"}:
+        return None
+    problem = "all of it is headers, without the two lines `---` around them"
+    return MessageError("no-frontmatter", problem, "Write them, and below them what is to be done.", line=1)
+
+
+def _chat(lines: Sequence[str]) -> MessageError | None:
+    """What several people said to each other, as messengers save it."""
+    first = next((line for line in lines if line.strip()), "")
+    if not _SAID.fullmatch(first.strip()):
+        return None
+    rows = [_SAID.fullmatch(line.strip()) for line in lines]
+    # without a text behind it or below it, it is a table of times
+    below = [bool(line.strip()) and row is None for line, row in zip(lines, rows, strict=True)][1:]
+    said = [row for row, has_text in zip_longest(rows, below) if row and (row["one"] or has_text)]
+    if len(said) < 2:
+        return None
+    people = dict.fromkeys((found[found.lastgroup or 0]).strip() for found in said)
+    problem = f"this is a chat that was saved, with {', '.join(map(excerpt, list(people)[:4]))}"
+    return MessageError("no-frontmatter", problem, "Write what is to be done in your own words.", line=1)
+
+
+def _no_work(name: str, lines: Sequence[str]) -> MessageError | None:
+    """A diff, a program or a log, which says nothing of what is to be done with it."""
+    rows = [line for line in lines if line.strip()]
+    if not rows or _front_matter(lines):
+        return None
+    logged = sum(1 for row in rows if _OF_A_LOG.match(row))
+    what = (
+        "a diff"
+        if _DIFF.match("\n".join(rows[:2]))
+        else "a program"
+        if rows[0].startswith("#!") or name.lower().endswith(_PROGRAMS)
+        else "a log"
+        if name.lower().endswith(".log") or (logged > 1 and logged * 2 >= len(rows))
+        else ""
+    )
+    hint = "Write what is to be done with it, and put it beside the work as a file that you name."
+    return MessageError("no-work", f"it is {what}, and no task", hint, line=1) if what else None
 
 
 def _list(name: str, text: str, lines: Sequence[str]) -> MessageError | None:
