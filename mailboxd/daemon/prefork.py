@@ -230,6 +230,9 @@ class _Parent:
     def _after(self, child: _Child, status: int, now: float) -> None:
         """Decide what follows the end of a daemon, and say so."""
         how = f"exit status {status}" if status >= 0 else signal.Signals(-status).name
+        if self.stops:
+            child.rest(logging.INFO, f"ended ({how})")
+            return
         if child.starts_again:
             child.start_at = now
             return

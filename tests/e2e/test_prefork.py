@@ -113,6 +113,7 @@ def test_each_agent_has_a_daemon_of_its_own_that_works(host: Host) -> None:
     assert len(list(Path(f"/proc/{process.pid}/task").iterdir())) == 1
     assert host.stop() == 0
     assert "stopped: all daemons have ended" in host.said()
+    assert "starts it again" not in host.said()
     assert not list(Path(host.env["XDG_RUNTIME_DIR"]).iterdir())
     host.company.at_rest()
 
@@ -209,22 +210,24 @@ def test_a_broken_configuration_keeps_nobody_else_from_working(host: Host, tmp_p
 
 
 def test_the_daemons_stop_with_their_parent_and_the_next_one_takes_over(host: Host) -> None:
-    """Whatever ran goes on, and is done once."""
-    host.company.rewrite({"alpha": {"default": {"delay": 6, "reply": "Text."}}, "beta": WORK, "gamma": WORK})
+    """Whatever ran goes on, and is done once. One of them is frozen until the next parent looks for it."""
+    host.company.rewrite({"alpha": {"default": {"delay": 2, "reply": "Text."}}, "beta": WORK, "gamma": WORK})
     process = host.start()
     host.until_said("INFO alpha mailboxd: ready", "INFO beta mailboxd: ready")
     alpha, beta = host.company["alpha"], host.company["beta"]
     alpha.drop("slow.md", task("slow"))
     eventually(host.company.executions)
     before = host.pid("alpha")
+    os.kill(before, signal.SIGSTOP)
     process.kill()
     process.wait()
     host.start()
     host.until_said(
         rf"WARNING alpha mailboxd: not started yet: waiting for the daemon with pid {before}",
         "INFO beta mailboxd: ready",
-        "INFO alpha mailboxd: ready",
     )
+    os.kill(before, signal.SIGCONT)
+    host.until_said("INFO alpha mailboxd: stopped", "INFO alpha mailboxd: ready")
     assert host.said().count("alpha mailboxd: not started yet") == 1
     alpha.until("slow")
     work(beta, "job")
