@@ -132,6 +132,25 @@ def test_an_order_that_is_handed_over_again_is_not_carried_out_again(stage: Stag
     assert given(stage) == ["chat:telegram:111"] * 2
 
 
+@pytest.mark.parametrize(
+    ("verb", "text", "by"), [("cancel", "until noon", ANN), ("pause", "until one", ANN), ("pause", "until noon", OWNER)]
+)
+def test_another_order_under_an_id_that_was_given_is_not_answered_with_the_first(
+    stage: Stage, verb: str, text: str, by: Any
+) -> None:
+    stage.create("job")
+    order(stage, "pause", "job", "until noon", number="order-again")
+    other = order(stage, verb, "job", text, by, number="order-again")
+    assert other.startswith("Refused: another order was given under this id")
+    assert len(given(stage)) == 1
+
+
+def test_a_stranger_is_not_told_what_was_answered_to_somebody_else(stage: Stage) -> None:
+    stage.create("job")
+    order(stage, "pause", "job", number="order-again")
+    assert order(stage, "pause", "job", by=OTHER, number="order-again").startswith("This mailbox does not know")
+
+
 def test_the_same_words_of_one_person_soon_after_are_one_task(stage: Stage) -> None:
     order(stage, "send", "", "Write it.")
     again = order(stage, "send", "", "Write it.")

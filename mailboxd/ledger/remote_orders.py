@@ -19,9 +19,9 @@ class RemoteOrders:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
 
-    def answer(self, order_id: str) -> str | None:
-        """What was answered to the order with this id; None if it was not carried out yet."""
-        return next((str(data["answer"]) for _, data in self._latest() if data["id"] == order_id), None)
+    def given(self, order_id: str) -> dict[str, Any] | None:
+        """The order with this id, with its answer; None if it was not carried out yet."""
+        return next((data for _, data in self._latest() if data["id"] == order_id), None)
 
     def sent(self, words: str, since: str) -> str | None:
         """What was answered since then to an order `send` of these words that made a task; None without one."""

@@ -99,13 +99,16 @@ def _person(said: Mapping[str, Any]) -> tuple[str, bool]:
 
 def carry_out(engine: Engine, ws: Workspace, order: RemoteOrder) -> str:
     """Carry out the order, unless that was done before; returns the answer for the person. Inside a batch."""
-    if (known := engine.store.remote_orders.answer(order.id)) is not None:
-        return known
     listed = order.by in engine.settings.approvers
     if not listed and not order.is_owner:  # not recorded: strangers must not fill the log
         return f"This mailbox does not know {order.by}. Its owner can name it in approvals.approvers."
     if order.verb == _CARD:
         return _shown(engine, order)
+    said = {"id": order.id, "by": order.by, "order": f"{order.verb} {order.name}".strip(), "words": _words(order)}
+    if (known := engine.store.remote_orders.given(order.id)) is not None:
+        if {name: known[name] for name in said} != said:
+            return "Refused: another order was given under this id before. Nothing was ordered; give it once more."
+        return str(known["answer"])
     if len(order.said) > _MOST_TEXT:  # the half of an instruction is another one
         return f"Refused: that is longer than {_MOST_TEXT} characters. Nothing was ordered."
     try:
@@ -115,9 +118,8 @@ def carry_out(engine: Engine, ws: Workspace, order: RemoteOrder) -> str:
         answer, task = f"Refused: {refusal.problem.rstrip('.')}. {refusal.hint}".strip(), None
     except (UnavailableError, ConfigError) as error:
         answer, task = f"Refused: {error}", None
-    said = {"at": engine.now, "id": order.id, "by": order.by, "order": f"{order.verb} {order.name}".strip()}
-    said["words"] = _words(order)
-    engine.record(Event(Kind.REMOTE_ORDER, task, {**said, "answer": answer}, Role.OPERATOR, order.by))
+    data = {"at": engine.now, **said, "answer": answer}
+    engine.record(Event(Kind.REMOTE_ORDER, task, data, Role.OPERATOR, order.by))
     return answer
 
 
