@@ -26,14 +26,14 @@ from mailboxd.errors import MailboxdError, Refused
 from mailboxd.formats.drawing.style import fit, style_of
 from mailboxd.ledger.attention import DISMISSIBLE
 from mailboxd.ledger.task_queries import Filter
-from mailboxd.surfaces.web.page_models import PageModels, search
+from mailboxd.surfaces.web.page_models import PageModels, TaskRecord, search
 from mailboxd.surfaces.web.workspaces import HELD, FormActions, WebWorkspace
 
 REFRESH_SECONDS = 1.0
 _OTHER_COLUMNS = 56
 """Characters of a line beside the title."""
 _LEAST_TITLE = 24
-Row = dict[str, Any]
+Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +215,7 @@ class Board(App[None]):
             return  # a form is open, or the screen is closing
         shown = self._models.workspace(self._workspace, Filter(words=self._words), 1)
         rows = {f"i{item['target']}": item for item in shown["workspace"]["attention"] if not self._words}
-        held = {f"h{row['id']}": row | {"agent": row["by"], "held": True} for row in shown["workspace"]["held"]}
+        held = {f"h{row['id']}": {**row, "agent": row["by"], "held": True} for row in shown["workspace"]["held"]}
         waiting = {item["task"] for item in rows.values()}
         rest = [row for row in shown["rows"] if row["local_id"] not in waiting]
         rows |= {f"t{row['local_id']}": row for row in (self._hits() if self._found else rest)}
@@ -290,7 +290,7 @@ class Board(App[None]):
             return
         if "target" not in row:  # a task, whose orders are not part of its line
             try:
-                row = row | {"orders": self._models.record(self._workspace, row["local_id"])["orders"]}
+                row = {**row, "orders": self._models.record(self._workspace, row["local_id"])["orders"]}
             except MailboxdError as error:
                 self.notify(str(error), severity="error", markup=False)
                 return
@@ -400,7 +400,7 @@ def _item_text(row: Row) -> str:
     return "\n\n".join(line for line in lines if line)
 
 
-def _task_text(task: Row) -> str:
+def _task_text(task: TaskRecord) -> str:
     lines = [f"{task['title']}\n{task['local_id']}, {state_words(task['phase'], task['need'])}, {task['agent']}"]
     if task["question"]:
         lines.append(f"It asks {task['question'].to}: {task['question'].text}")

@@ -21,13 +21,14 @@ from mailboxd.hub.wire.sealing import open_sealed, seal
 from mailboxd.hub.wire.signed_json import signed_json, verified_json
 from mailboxd.operate.doctor.hub import probe_hub
 from mailboxd.surfaces.web.overview_page import overview_values
-from mailboxd.surfaces.web.page_models import PageModels
+from mailboxd.surfaces.web.page_models import Card as PageCard
+from mailboxd.surfaces.web.page_models import PageModels, of_host
 from mailboxd.surfaces.web.workspaces import WebWorkspaces
 from tests.e2e.support import eventually, task
 from tests.hub.conftest import Joined
 from tests.hub.farm import Host
 from tests.hub.test_security import Spy, as_gamma
-from tests.store.shapes import require
+from tests.store.shapes import require, require_made_of
 
 NOW, EARLIER, LONG_AGO = "2026-11-25T10:00:00.000Z", "2026-11-25T09:59:30.000Z", "2026-11-24T10:00:00.000Z"
 WRITER = AgentCard(role="Writes", health="amber", open=3, waiting=1)
@@ -43,6 +44,7 @@ def card(at: str = NOW, run: str = "r1", remembers: str = "", number: int = 1) -
 def row(signs: HostSigns, trouble: str = "") -> HostRow:
     (found,) = HubReport({"trouble": trouble}, {"beta": signs}).rows(NOW)
     require(found, HostRow)
+    require_made_of(of_host(found), list[PageCard])
     return found
 
 

@@ -128,6 +128,12 @@ def require(found: Any, kind: Any) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def require_made_of(found: Any, kind: Any) -> None:
+    """As `require`, of a value that is no JSON: its parts may be objects."""
+    wrong = [*_misfits(found, kind, "it")]
+    assert not wrong, "\n".join(wrong)
+
+
 def _misfits(value: Any, kind: Any, where: str) -> Iterator[str]:
     """Every place at which the value is not exactly of the type. Nothing is converted: 1 is no float, and no bool."""
     origin, inner = get_origin(kind), get_args(kind)
@@ -141,6 +147,10 @@ def _misfits(value: Any, kind: Any, where: str) -> Iterator[str]:
         yield from _misfits(value, inner[0], where)
     elif origin in (Union, types.UnionType):
         yield from min((list(_misfits(value, one, where)) for one in inner), key=len)
+    elif origin is tuple:
+        kinds = [inner[0]] * len(value) if inner[1:] == (...,) else inner
+        for number, (item, one) in enumerate(zip(value, kinds, strict=True)):
+            yield from _misfits(item, one, f"{where}[{number}]")
     elif origin is Literal:
         if value not in inner:
             yield f"{where} is {value!r}"
@@ -156,8 +166,10 @@ def _misfits(value: Any, kind: Any, where: str) -> Iterator[str]:
                 yield from _misfits(item, inner[0], f"{where}[{number}]")
         else:
             yield f"{where} is {value!r}, not a list"
-    elif type(value) is not (plain := dict if origin is Mapping else kind):
-        yield f"{where} is {value!r}, not {plain.__name__}"
+    else:
+        plain = dict if origin is Mapping else kind
+        if not isinstance(value, plain) or isinstance(value, bool) is not (plain is bool):
+            yield f"{where} is {value!r}, not {plain.__name__}"
 
 
 def _filled(generic: Any, inner: Any) -> Any:

@@ -8,10 +8,14 @@ from pathlib import Path
 import pytest
 
 from mailboxd.core.model import Policy
+from mailboxd.core.operator_orders import BY_NAME
 from mailboxd.core.outcomes import Failed
 from mailboxd.host.clock import SystemClock
+from mailboxd.surfaces.web.page_models import Card, PageModels, TaskPage
+from mailboxd.surfaces.web.workspaces import WebWorkspace, WebWorkspaces
 from tests.cli.asking import PUBLISH, prepare
 from tests.cli.stage import Stage, child, make
+from tests.store.shapes import require_made_of
 from tests.web.inside import Inside, inside
 
 QUESTION = "---\ntype: question\n---\n\nWhich <b>figures</b>?\n"
@@ -34,6 +38,27 @@ def _asks(stage: Stage, page: Inside) -> str:
     stage.start()
     stage.end_turn("q3.figures", QUESTION)
     return f"/w/{page.key()}/t/q3"
+
+
+def test_the_values_of_pages_are_what_their_types_say(stage: Stage, page: Inside) -> None:
+    _asks(stage, page)
+    stage.create("done")
+    stage.start()
+    stage.end_turn("done", "One.")
+    assert stage.run("retry", "done").exit_code == 0
+    stage.start()
+    stage.end_turn("done", "Two.")
+    stage.hold("q3", BY_NAME["cancel"], {"reason": "enough"}, "ann")
+    place, models = WebWorkspace(stage.ws), PageModels(WebWorkspaces([stage.ws.root]), stage.clock)
+    pages = {name: models.task(place, name) for name in ("q3", "q3.figures", "done")}
+    for found in pages.values():
+        require_made_of(found, TaskPage)
+    assert pages["q3"]["below"]["items"]
+    assert pages["q3"]["ending"]
+    assert pages["done"]["diffs"]
+    cards = models.summary(place)["attention"]
+    assert cards
+    require_made_of(cards, list[Card])
 
 
 def test_a_subtask_has_its_title_in_the_drawing_and_in_the_list(stage: Stage, page: Inside) -> None:

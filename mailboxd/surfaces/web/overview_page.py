@@ -18,7 +18,7 @@ from mailboxd.ledger import attention, overview, task_queries
 from mailboxd.ledger.attention import Need
 from mailboxd.ledger.overview import Condition, Decision, Overview, Place, Section, Spent
 from mailboxd.perform.question_prompts import offered
-from mailboxd.surfaces.web.page_models import PageModels, Row, held_orders, of_host, with_form
+from mailboxd.surfaces.web.page_models import Card, PageModels, Row, held_orders, of_host, with_form
 from mailboxd.surfaces.web.workspaces import WebWorkspace
 
 if TYPE_CHECKING:
@@ -61,16 +61,17 @@ def overview_values(models: PageModels) -> Row:
         look = by_path.get(place.workspace)
         return place.agent if look is None else look.workspace.key
 
-    def card(one: Decision) -> Row:
-        look = by_path.get(one.place.workspace)
+    def card(one: Decision) -> Card:
+        look, where = by_path.get(one.place.workspace), key(one.place)
         if look is None:
-            item = one.item
-            row = elsewhere[one.place.agent, item.task, item.id, item.text]
+            row = elsewhere[one.place.agent, one.item.task, one.item.id, one.item.text]
         else:
-            row = with_form(one.item, look.asked.get(one.item.id), look.tasks.get(one.item.task))
-        row["question"], row["choices"] = offered(row["question"])
-        return row | {"key": key(one.place), "agent": one.place.agent or key(one.place), "title": one.title} | {
-            "blocks": one.blocks, "usd": one.usd,
+            asked, task = look.asked.get(one.item.id), look.tasks.get(one.item.task)
+            row = with_form(one.item, asked, task, where, one.place.agent, one.title)
+        question, choices = offered(row["question"])
+        return {
+            **row, "question": question, "choices": choices, "key": where, "agent": one.place.agent or where,
+            "title": one.title, "blocks": one.blocks, "usd": one.usd,
         }  # fmt: skip
 
     def lines(section: Section[Any], most: int) -> Row:
@@ -125,7 +126,7 @@ def _look(models: PageModels, workspace: WebWorkspace, agents: Mapping[str, str]
                 overview.of(ws, report, waits, models.clock, agent, seen, companions=companions),
                 {task.local_id: task for task in waits.snapshot.tasks.values()},
                 {row["id"]: row for row in task_queries.list_approvals(report)},
-                [row | {"key": workspace.key} for row in held_orders(report)],
+                [{**row, "key": workspace.key} for row in held_orders(report)],
             )
     except (MailboxdError, OSError) as error:
         text = str(error) if ws.state.is_dir() else f"{workspace.path}: the workspace no longer exists"

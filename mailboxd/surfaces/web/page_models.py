@@ -12,12 +12,24 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import unified_diff
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from mailboxd.core import entrance
 from mailboxd.core.explain import why
-from mailboxd.core.explain.milestones import milestones
-from mailboxd.core.explain.model import TaskSnapshot
+from mailboxd.core.explain.milestones import Milestone, milestones
+from mailboxd.core.explain.model import Cause, Question, TaskSnapshot
+from mailboxd.core.explain.task_details import (
+    AncestorRow,
+    ApprovalDetails,
+    ApprovalRow,
+    AttemptResult,
+    BelowCounts,
+    CheckRun,
+    HeldOrderRow,
+    Split,
+    TaskDetails,
+    TurnRow,
+)
 from mailboxd.core.local_time import told
 from mailboxd.core.operator_orders import BY_NAME, OPERATOR_ORDERS, Field, OperatorOrder, Situation, sensible
 from mailboxd.core.sanitize import for_page
@@ -56,7 +68,6 @@ from mailboxd.surfaces.web.workspaces import MOST_CORRECTED, WebWorkspace, WebWo
 
 if TYPE_CHECKING:
     from mailboxd.core.explain.overview_details import HostRow, ItemDetails, ItemThere
-    from mailboxd.core.explain.task_details import ApprovalDetails, ApprovalRow, AttemptResult, TurnRow
 
 # Differences between the results of attempts
 
@@ -66,12 +77,24 @@ _MAX_CHANGES = 400
 _KINDS = {"+": "added", "-": "removed", "@": "place"}
 
 
-def comparisons(results: Sequence[AttemptResult]) -> list[dict[str, Any]]:
-    """How each result differs from the previous one; `lines` are pairs of kind and text."""
+class Difference(TypedDict):
+    """How a result differs from the one before it."""
+
+    before: AttemptResult
+    after: AttemptResult
+    lines: list[tuple[str, str]]
+    """Kind (added, removed, place, same) and text."""
+    same: bool
+    cut: bool
+    """Only their beginnings are compared, or not all differences are there."""
+
+
+def comparisons(results: Sequence[AttemptResult]) -> list[Difference]:
+    """How each result differs from the previous one."""
     return [_compare(before, after) for before, after in pairwise(results)]
 
 
-def _compare(before: AttemptResult, after: AttemptResult) -> dict[str, Any]:
+def _compare(before: AttemptResult, after: AttemptResult) -> Difference:
     one, other = before["body"].splitlines(), after["body"].splitlines()
     long = max(len(one), len(other)) > _MAX_COMPARED
     changes = list(unified_diff(one[:_MAX_COMPARED], other[:_MAX_COMPARED], lineterm="", n=2))[2:]
@@ -85,12 +108,13 @@ def _compare(before: AttemptResult, after: AttemptResult) -> dict[str, Any]:
 # Pages
 
 Row = dict[str, Any]
+Offered = tuple[OperatorOrder, tuple[Field, ...]]
+"""An order, and the fields of its form."""
 _log = logging.getLogger("mailboxd")
 
 PAGE_SIZE = 50
 """Tasks or messages on one page of a list."""
 MAX_EVENTS = 100
-NOTHING_BELOW: Row = {"items": [], "total": 0}
 _MAX_LED_TO = 20
 """Pages, and tasks, that the palette shows."""
 _MAX_CALLED = 8
@@ -112,6 +136,103 @@ _MAX_PROMPT = 20_000
 """Characters shown of one text."""
 _TOKEN = re.compile(rb"^([ \t]*reply_token[ \t]*:)[^\n]*", re.MULTILINE)
 _TERMINAL = ("completed", "failed", "cancelled")
+
+
+class Card(TypedDict):
+    """An item that waits for a person, here or on another host, and what its forms need."""
+
+    kind: str
+    text: str
+    command: str
+    since: str | None
+    task: str
+    id: str
+    until: str | None
+    details: str
+    tasks: int
+    host: str
+    """Empty: this one."""
+    may_decide: bool
+    key: str
+    """Of its workspace; of another host, its agent."""
+    agent: str
+    title: str
+    """Of its task."""
+    target: str
+    """Names its forms."""
+    question: str
+    orders: tuple[Offered, ...]
+    coordinates: bool
+    """Its task has subtasks."""
+    approval: ApprovalRow | None
+    blocks: int
+    """As of `overview.Decision`, on the overview alone; so is `usd`."""
+    usd: float
+    choices: tuple[str, ...]
+    """The answers that its question offers, without which `question` then is."""
+
+
+class HeldLine(HeldOrderRow):
+    """What one person ordered at once and is held: the first of `count` orders."""
+
+    label: str
+    """Of its button."""
+    together: str
+    """Names all of them."""
+    count: int
+
+
+class Below(TypedDict):
+    """What below a task needs a person: the first of `total`."""
+
+    items: list[Card]
+    total: int
+
+
+class TaskRecord(TaskDetails, Split):
+    """Everything on record about a task, and what a person can do about it."""
+
+    above: list[AncestorRow]
+    milestones: list[Milestone]
+    progress: BelowCounts | None
+    below: Below
+    causes: tuple[Cause, ...]
+    """The first ones; `more_causes` counts the others."""
+    more_causes: int
+    question: Question | None
+    total_events: int
+    checks: list[CheckRun]
+    made: list[AttemptResult]
+    prompts: dict[int, str]
+    """The beginnings of what the latest turns were asked, by their numbers, as far as they are kept."""
+    diffs: list[Difference]
+    ending: list[HeldLine]
+    orders: tuple[Offered, ...]
+
+
+class TreeDrawing(TypedDict):
+    """Of `tasks` in the tree, `nodes` are drawn by themselves and `hidden` are not."""
+
+    svg: str
+    nodes: int
+    tasks: int
+    hidden: int
+
+
+class TimelineDrawing(TypedDict):
+    svg: str
+    bars: int
+    crowded: bool
+    """A bar stands for several tasks."""
+    zooms: list[tuple[str, str]]
+    """Names and addresses of other windows."""
+
+
+class TaskPage(TaskRecord):
+    """The page of a task."""
+
+    tree: TreeDrawing
+    timeline: TimelineDrawing
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +280,12 @@ class PageModels:
         asked = {row["id"]: row for row in task_queries.list_approvals(report)}
         tasks = {task.local_id: task for task in waiting.snapshot.tasks.values()}
         titles = task_queries.titles(report, {item.task for item in waiting.items})
-        common = {"key": workspace.key, "agent": shown["agent"]}
         listed = [item for item in waiting.items if item.kind is not Need.ENDING]  # `held` has them, with a button
-        formed = [with_form(item, asked.get(item.id), tasks.get(item.task)) for item in listed]
-        items = [item | common | {"title": titles.get(item["task"], "")} for item in formed]
+        key, agent = workspace.key, str(shown["agent"])
+        items = [
+            with_form(item, asked.get(item.id), tasks.get(item.task), key, agent, titles.get(item.task, ""))
+            for item in listed
+        ]
         return {
             "grade": waiting.graded(Grade(shown["grade"]), lock.holder(workspace.ws)).value,
             "phases": phases,
@@ -171,9 +294,9 @@ class PageModels:
             "total": sum(phases.values()),
             "attention": [item for item in items if item["kind"] != Need.FAILED],
             "attention_total": waiting.total - waiting.failures - (len(waiting.items) - len(listed)),
-            "failed": [item | {"blocks": 0, "usd": 0.0} for item in items if item["kind"] == Need.FAILED],
+            "failed": [item for item in items if item["kind"] == Need.FAILED],
             "failed_total": waiting.failures,
-            "held": [row | {"key": workspace.key} for row in held_orders(report)],
+            "held": [{**row, "key": workspace.key} for row in held_orders(report)],
             "breakers": list(waiting.snapshot.breakers.items()),
             "room": report.room(),
             "spending": [] if standing is None else standing_json(standing, attention.program_for(workspace.ws)),
@@ -267,29 +390,30 @@ class PageModels:
                 return None
             return found | {"task": report.local_id(found["task"]) if found["task"] else ""}
 
-    def task(self, workspace: WebWorkspace, name: str, window: Window | None = None) -> Row:
+    def task(self, workspace: WebWorkspace, name: str, window: Window | None = None) -> TaskPage:
         """Everything on record about a task; `window` is that of its timeline. Raises UnavailableError."""
         with self.report(workspace) as report:
             task_id = _exact(report, name)
-            return self._record(workspace, report, task_id) | {
+            return {
+                **self._record(workspace, report, task_id),
                 "tree": self._tree(workspace, report, task_id),
                 "timeline": self._timeline(workspace, report, task_id, window),
             }
 
-    def opened(self, workspace: WebWorkspace, task: Row) -> None:
+    def opened(self, workspace: WebWorkspace, task: TaskRecord) -> None:
         """Note that the user has opened this task (of `task` or `record`): its failure is seen, its result is read."""
-        ended, place = {task["id"]: task["completed_at"]}, (workspace.ws.root, self.workspaces.environ)
+        ended, place = {task["id"]: task["completed_at"] or ""}, (workspace.ws.root, self.workspaces.environ)
         if task["phase"] == Phase.FAILED:
             seen_items.see(*place, self.clock.now(), ended)
         elif task["phase"] == Phase.COMPLETED and task["parent"] is None:
             seen_items.read(*place, self.clock.now(), ended)
 
-    def record(self, workspace: WebWorkspace, name: str) -> Row:
+    def record(self, workspace: WebWorkspace, name: str) -> TaskRecord:
         """Everything on record about a task, without drawings. Raises UnavailableError."""
         with self.report(workspace) as report:
             return self._record(workspace, report, _exact(report, name))
 
-    def _record(self, workspace: WebWorkspace, report: Report, task_id: str) -> Row:
+    def _record(self, workspace: WebWorkspace, report: Report, task_id: str) -> TaskRecord:
         found, split = details(report, task_id, children=False), task_queries.split(report, task_id)
         snapshot = report.task_snapshot([task_id], self.clock.now(), lock.holder(workspace.ws))
         snapshot = replace(snapshot, tools=last_tool.of_calls(workspace.ws.turns, snapshot.turns, snapshot.now))
@@ -301,43 +425,37 @@ class PageModels:
             "above": task_queries.ancestors(report, task_id),
             "milestones": milestones(found, split, task_queries.questions(report, task_id, _MAX_QUESTIONS)),
             "progress": task_queries.progress(report, task_id) if split["children_total"] else None,
-            "below": self._below(workspace, report, task_id) if split["children_total"] else NOTHING_BELOW,
+            "below": self._below(workspace, report, task_id) if split["children_total"] else {"items": [], "total": 0},
             "causes": told.causes[:_MAX_CAUSES],
             "more_causes": max(0, len(told.causes) - _MAX_CAUSES),
             "question": snapshot.tasks[task_id].question,
             "total_events": task_queries.count_events(report, task_id),
             "checks": task_queries.list_check_runs(report, task_id, 50),
             "made": results,
-            "turns": _with_texts(report, task_id, found["turns"]),
+            "prompts": _prompts(report, task_id, found["turns"]),
             "diffs": comparisons(results),
-            "held_orders": held_orders(report, task_id),
+            "ending": held_orders(report, task_id),
             "orders": _orders(snapshot.tasks[task_id]),
         }
 
-    def _below(self, workspace: WebWorkspace, report: Report, task_id: str) -> Row:
+    def _below(self, workspace: WebWorkspace, report: Report, task_id: str) -> Below:
         """What below a task needs a person, each with its form."""
         ids, total = task_queries.needing_below(report, task_id, _MAX_BELOW)
         if not ids:
-            return NOTHING_BELOW
+            return {"items": [], "total": 0}
         now, program = self.clock.now(), attention.program_for(workspace.ws)
         snapshot = report.task_snapshot(ids, now, lock.holder(workspace.ws), neighbours=False)
-        items: list[Row] = []
+        items: list[Card] = []
+        (titles, key) = task_queries.titles(report, {task.local_id for task in snapshot.tasks.values()}), workspace.key
         for one in ids:
             task = snapshot.tasks[one]
+            place = key, task.executor, titles.get(task.local_id, "")
             for row in task_queries.approvals(report, " WHERE a.task = ? AND a.status = 'pending'", one):
                 asked = attention.of_approval(report, row["id"], program)
-                items += [with_form(asked, row, task)] if asked is not None else []
+                items += [with_form(asked, row, task, *place)] if asked is not None else []
             if (item := attention.of_task(report, one, now, program)) is not None:
-                items.append(with_form(item, None, task))
-        titles = task_queries.titles(report, {item["task"] for item in items})
-        common, executors = {"key": workspace.key}, {task.local_id: task.executor for task in snapshot.tasks.values()}
-        return {
-            "items": [
-                item | common | {"title": titles.get(item["task"], ""), "agent": executors.get(item["task"], "")}
-                for item in items
-            ],
-            "total": len(items) + total - len(ids),
-        }
+                items.append(with_form(item, None, task, *place))
+        return {"items": items, "total": len(items) + total - len(ids)}
 
     def log(self, workspace: WebWorkspace, name: str, page: int) -> Row:
         """One page (from 1) of all events of a task, the latest first. Raises UnavailableError."""
@@ -349,7 +467,7 @@ class PageModels:
         pages = max(1, -(-total // MAX_EVENTS))
         return {"rows": rows, "total": total, "title": named, "page": page, "pages_total": pages}
 
-    def _tree(self, workspace: WebWorkspace, report: Report, task_id: str) -> Row:
+    def _tree(self, workspace: WebWorkspace, report: Report, task_id: str) -> TreeDrawing:
         graph = diagrams.task_graph(report, task_id, link=linked(workspace))
         sizes: Counter[str] = Counter()
         for node in graph.nodes:
@@ -358,7 +476,9 @@ class PageModels:
         hidden = sum(node.below for node in graph.nodes)
         return {"svg": svg, "nodes": len(graph.nodes), "tasks": sum(sizes.values()), "hidden": hidden}
 
-    def _timeline(self, workspace: WebWorkspace, report: Report, task_id: str, window: Window | None) -> Row:
+    def _timeline(
+        self, workspace: WebWorkspace, report: Report, task_id: str, window: Window | None
+    ) -> TimelineDrawing:
         now = self.clock.now()
         lines, ran = diagrams.folded_timeline(report, task_id, now, window, linked(workspace))
         shown = window or ran
@@ -455,34 +575,56 @@ def _zooms(shown: Window, ran: Window, *, zoomed: bool) -> list[tuple[str, str]]
     return found
 
 
-def of_host(row: HostRow) -> list[Row]:
+def of_host(row: HostRow) -> list[Card]:
     """The items that need a person on another host; with forms, if that host lets a person here decide."""
-    items = [bare(item) | {"key": item["agent"], "title": ""} for item in row["attention"]]
-    for item in items:
-        if item["may_decide"] and item["kind"] in OF_TASKS:
-            asked = item.get("details") or item["text"]
-            item["question"] = asked if item["kind"] == Need.QUESTION else ""
-            names = ("answer", "cancel") if item["question"] else ("cancel",)
-            item["orders"] = tuple((BY_NAME[name], BY_NAME[name].fields) for name in names)
-    return items
+    cards: list[Card] = []
+    for item in row["attention"]:
+        decides = item["may_decide"] and item["kind"] in OF_TASKS
+        question = (item["details"] or item["text"]) if decides and item["kind"] == Need.QUESTION else ""
+        names = (("answer", "cancel") if question else ("cancel",)) if decides else ()
+        orders = tuple((BY_NAME[name], BY_NAME[name].fields) for name in names)
+        forms: _Forms = {**_forms(item), "question": question, "orders": orders}
+        cards.append({**item, **forms, "tasks": 1, "key": item["agent"], "title": ""})
+    return cards
 
 
-def bare(item: ItemDetails | ItemThere) -> Row:
-    without = {"question": "", "orders": (), "coordinates": False, "approval": None}
-    return {**item, **without, "target": item["id"] or (f"order-{item['task']}" if item["task"] else item["kind"])}
+class _Forms(TypedDict):
+    target: str
+    question: str
+    orders: tuple[Offered, ...]
+    coordinates: bool
+    approval: ApprovalRow | None
+    blocks: int
+    usd: float
+    choices: tuple[str, ...]
 
 
-def with_form(item: Item, approval: ApprovalRow | None, task: TaskSnapshot | None) -> Row:
-    """The item with what its form needs."""
-    row = bare(item.as_json()) | {"approval": approval}
+def _forms(item: ItemDetails | ItemThere) -> _Forms:
+    """What an item needs for its forms, before it has any."""
+    target = item["id"] or (f"order-{item['task']}" if item["task"] else item["kind"])
+    return {
+        "target": target, "question": "", "orders": (), "coordinates": False, "approval": None, "blocks": 0,
+        "usd": 0.0, "choices": (),
+    }  # fmt: skip
+
+
+def with_form(
+    item: Item, approval: ApprovalRow | None, task: TaskSnapshot | None, key: str, agent: str, title: str
+) -> Card:
+    """The item with what its form needs; `key`, `agent` and `title` as of `Card`."""
+    said = item.as_json()
+    card: Card = {
+        **said, **_forms(said), "key": key, "agent": agent, "title": title, "host": "", "may_decide": True,
+        "approval": approval,
+    }  # fmt: skip
     if task is not None and item.kind in {*OF_TASKS, Need.FAILED}:
-        row |= {"question": task.question.text if task.question else "", "orders": _orders(task)}
-        row["coordinates"] = task.coordinates
+        card["question"], card["orders"] = task.question.text if task.question else "", _orders(task)
+        card["coordinates"] = task.coordinates
     elif item.id.startswith(operator_commands.CAUSE):
         names = ("unblock-retry", "cancel") if item.kind is Need.HOLD else ("unblock-retry",)
         now = Situation(Phase.CIRCUIT_OPEN)
-        row["orders"] = tuple((BY_NAME[name], BY_NAME[name].offered(now)) for name in names)
-    return row
+        card["orders"] = tuple((BY_NAME[name], BY_NAME[name].offered(now)) for name in names)
+    return card
 
 
 def _exact(report: Report, name: str) -> str:
@@ -493,15 +635,14 @@ def _exact(report: Report, name: str) -> str:
     return task_id
 
 
-def _with_texts(report: Report, task_id: str, turns: list[TurnRow]) -> list[Row]:
-    """Turns, the latest of them with the beginning of what they were asked, as far as it is kept."""
-    texts = {row["number"]: prompts.text_of(report.db, row["prompt"]["sha256"], task_id)
-             for row in turns[-_MAX_PROMPTS:] if row["prompt"] is not None}  # fmt: skip
-    return [{**row, "text": _prompt_text(texts.get(row["number"]))} for row in turns]
+def _prompts(report: Report, task_id: str, turns: list[TurnRow]) -> dict[int, str]:
+    latest = [(row["number"], row["prompt"]) for row in turns[-_MAX_PROMPTS:]]
+    texts = {number: prompts.text_of(report.db, prompt["sha256"], task_id) for number, prompt in latest if prompt}
+    return {number: _prompt_text(raw) for number, raw in texts.items() if raw is not None}
 
 
-def _prompt_text(raw: bytes | None) -> str:
-    return "" if raw is None else hidden_tokens(raw[: _MAX_PROMPT + 1]).decode("utf-8", "replace")
+def _prompt_text(raw: bytes) -> str:
+    return hidden_tokens(raw[: _MAX_PROMPT + 1]).decode("utf-8", "replace")
 
 
 def hidden_tokens(raw: bytes) -> bytes:
@@ -515,26 +656,23 @@ def _orders(task: TaskSnapshot) -> tuple[Offered, ...]:
     return offered(Situation(task.phase, task.held, pausing, asks, task.has_result, task.coordinates))
 
 
-Offered = tuple[OperatorOrder, tuple[Field, ...]]
-"""An order, and the fields of its form."""
-
-
 def offered(now: Situation) -> tuple[Offered, ...]:
     """The orders that make sense in this situation."""
     return tuple((order, order.offered(now)) for order in sensible(now))
 
 
-def held_orders(report: Report, task_id: str | None = None) -> list[Row]:
+def held_orders(report: Report, task_id: str | None = None) -> list[HeldLine]:
     """The orders that are held for some seconds: all, or those about one task. What one person ordered at once for many
-    tasks is one row, with their number (`count`) and the name (`together`) by which all of it is taken back.
+    tasks is one line.
     """
     rows = task_queries.list_held_orders(report, task_id)
     labels = {order.name: order.label for order in OPERATOR_ORDERS}
-    found: dict[str, Row] = {}
+    found: dict[str, HeldLine] = {}
     for row in rows:
         together = "|".join((row["at"], row["name"], row["by"]))
-        first = found.setdefault(together, row | {"label": labels.get(row["name"], "Reject"), "together": together})
-        first["count"] = first.get("count", 0) + 1
+        label = labels.get(row["name"], "Reject")
+        first = found.setdefault(together, {**row, "label": label, "together": together, "count": 0})
+        first["count"] += 1
     return list(found.values())
 
 
