@@ -286,7 +286,9 @@ class _Parent:
         return made
 
     def _wait(self, selector: selectors.BaseSelector, woken: int, now: float) -> None:
-        until = [child.silent_at if child.pid else child.start_at for child in self.children.values()]
+        until = [_NEVER, *(child.silent_at for child in self._running())]
+        if not self.stops:
+            until += [child.start_at for child in self.children.values() if not child.pid]
         if self.notifier.watchdog_seconds is not None:
             until.append(now + self.notifier.watchdog_seconds / 3)
         if log.catch_up():
@@ -300,9 +302,9 @@ class _Parent:
 @contextmanager
 def _folder(environ: Mapping[str, str]) -> Iterator[Path]:
     """A private directory for sockets, with a short path: an address has at most 107 bytes."""
-    owner = os.getpid()
+    owner, runtime = os.getpid(), environ.get("XDG_RUNTIME_DIR", "")
     with world_errors("make a directory for sockets"):
-        path = Path(tempfile.mkdtemp(prefix="mailboxd-", dir=environ.get("XDG_RUNTIME_DIR") or None))
+        path = Path(tempfile.mkdtemp(prefix="mailboxd-", dir=runtime if os.access(runtime, os.W_OK) else None))
     try:
         yield path
     finally:

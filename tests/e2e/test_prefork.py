@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import Found
-from tests.e2e.support import MAILBOXD, Agent, Company, environment, eventually, task
+from tests.e2e.support import MAILBOXD, Agent, Company, cpu_ticks, environment, eventually, task
 
 pytestmark = pytest.mark.slow
 
@@ -254,6 +254,21 @@ def test_a_second_signal_does_not_wait_for_turns(host: Host) -> None:
     host.until_said("INFO alpha mailboxd: stopping")
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == 0
+
+
+def test_what_waits_for_a_lock_does_not_keep_it_busy_while_it_stops(host: Host) -> None:
+    host.company.rewrite({"alpha": WORK, "beta": {"default": {"delay": 6, "reply": "Text."}}, "gamma": WORK})
+    host.company["alpha"].start()
+    process = host.start()
+    host.until_said("WARNING alpha mailboxd: not started yet", "INFO beta mailboxd: ready")
+    host.company["beta"].drop("slow.md", task("slow"))
+    eventually(host.company.executions)
+    process.terminate()
+    host.until_said("INFO beta mailboxd: stopping")
+    before = cpu_ticks(process.pid)
+    host.until_said("INFO beta mailboxd: stopped")
+    assert cpu_ticks(process.pid) - before <= 5
+    assert process.wait(60) == 0
 
 
 def test_each_line_of_a_json_log_names_its_agent(host: Host) -> None:

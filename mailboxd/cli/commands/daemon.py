@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         EXIT_CONFIG: "a network file system, or the database was modified or is older than the files",
     },
 )
-@click.option("--all", "everything", is_flag=True, help="Serve all of your workspaces, in half of the memory.")
+@click.option("--all", "everything", is_flag=True, help="Serve all of your workspaces, with half of the memory.")
 @click.option("--until-idle", is_flag=True, help="Exit when no work is left.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Default: `log.format` in the configuration.")
 @click.option(
@@ -55,9 +55,9 @@ def run_command(
     and resumes. It refuses to start on a database that is missing, damaged, modified, or older than archive/ and
     outbox/.
 
-    With --all, a process starts one daemon for each workspace of yours, and one that fails again, as systemd would; log
-    lines name the agent. Stop one by SIGTERM to its pid (`mailboxd fleet --json`). SIGHUP to the process starts what is
-    registered and does not run; SIGTERM stops all.
+    With --all, one process forks a daemon for each of your workspaces, and starts it again when it fails, as systemd
+    would; log lines name the agent. SIGTERM to a daemon's pid (`mailboxd fleet --json`) stops it alone, and to the
+    process all. SIGHUP to the process starts what does not run, also in new workspaces.
     """
     import sys
 
