@@ -36,6 +36,8 @@ class Decision:
     """Each with the id of the task it is for."""
     left: TaskView | None = None
     """The task, with its attempt, after the events."""
+    born: tuple[Task, ...] = ()
+    """The tasks that are created, after the events."""
 
 
 @dataclass(slots=True)
@@ -47,6 +49,7 @@ class DecisionBuilder:
     actor: str = "mailboxd"
     events: list[Event] = field(default_factory=list)
     effects: list[tuple[str, Effect]] = field(default_factory=list)
+    born: list[Task] = field(default_factory=list)
 
     @property
     def task(self) -> Task:
@@ -80,7 +83,7 @@ class DecisionBuilder:
         self.view.__dict__.update(changes)
 
     def done(self) -> Decision:
-        return Decision(tuple(self.events), tuple(self.effects), self.view)
+        return Decision(tuple(self.events), tuple(self.effects), self.view, tuple(self.born))
 
     def order(self, effect: Effect) -> None:
         self.effects.append((self.view.task.id, effect))

@@ -321,17 +321,17 @@ def create(new: NewTask, ctx: Context) -> Decision:
     record_doubts(builder, TASK_FILE, new.doubts)
     if new.cancelled:
         builder.move(Trigger.CANCELLED, new.cancelled, cancelled_with_parent=True)
-        return builder.done()
-    if new.refused:
+    elif new.refused:
         builder.move(Trigger.REFUSED, new.refused, error=new.refused)
         announce_end(builder)
-        return builder.done()
-    if new.held:
-        builder.amend(new.held, held=new.held)
-        builder.notify(Notice.HOLD)
-    run_to_fixpoint(builder)
-    if new.plan is not None:
-        adopt(builder, new.plan, Family(Level({}), above=(task,)), by_person=by_person)
+    else:
+        if new.held:
+            builder.amend(new.held, held=new.held)
+            builder.notify(Notice.HOLD)
+        run_to_fixpoint(builder)
+        if new.plan is not None:
+            adopt(builder, new.plan, Family(Level({}), above=(task,)), by_person=by_person)
+    builder.born.append(builder.task)
     return builder.done()
 
 
@@ -467,6 +467,7 @@ class _Creation:
         self.ctx = builder.ctx
         self.events = builder.events
         self.effects = builder.effects
+        self.born = builder.born
         self._left = self.ctx.limits.children_at_once
         self._taken: set[str] = set()
 
@@ -495,6 +496,7 @@ class _Creation:
             view = TaskView(task, parent_phase=parent.phase, unmet=len(new.needs))
             builder = DecisionBuilder(view, self.ctx, events=self.events, effects=self.effects)
             run_to_fixpoint(builder)
+            self.born.append(builder.task)
             if below:
                 self.plan(builder.task, below, [*scopes, {}])
 

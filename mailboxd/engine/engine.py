@@ -551,11 +551,11 @@ class Engine:
         )
 
     def _record(self, decision: Decision, events: list[Event], worklist: deque[str]) -> None:
-        born = {event.task for event in decision.events if event.kind is Kind.TASK_CREATED}
+        born = {task.id for task in decision.born}
         if any(event.kind is Kind.APPROVAL_RESOLVED for event in decision.events):
             decision = self._under_policy(decision)
         if decision.events:
-            self.store.append(decision.events, self.now, decision.left)
+            self.store.append(decision.events, self.now, decision.left, decision.born)
             events += decision.events
         for event in decision.events:
             self._note_cost(event)

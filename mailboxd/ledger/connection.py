@@ -109,11 +109,6 @@ class Connection(sqlite3.Connection):
         if len(waiting) >= _MOST:
             self._write(table)
 
-    def settle(self, table: str, column: str) -> None:
-        """Write the rows of a table if a change of this column waits."""
-        if any(column in columns for columns, _ in self._changes.get(table, {}).values()):
-            self._write(table)
-
     def forget_waiting(self) -> None:
         """The transaction was rolled back."""
         self._writes, self._changes = {}, {}

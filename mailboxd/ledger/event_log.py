@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from json.encoder import encode_basestring_ascii as _quoted
@@ -15,11 +15,12 @@ from pydantic_core import to_json
 
 from mailboxd.core.events import VERSION, Event, Role, upcast
 from mailboxd.core.explain.describe import describe, summarize
+from mailboxd.core.model import Task
 from mailboxd.errors import WorldError
 from mailboxd.host.progress import Progress, silent, stepwise
 from mailboxd.ledger.connection import Connection
 from mailboxd.ledger.database import connect, migrate, schema_version, transaction
-from mailboxd.ledger.projection import project
+from mailboxd.ledger.projection import NO_TASKS, project
 from mailboxd.ledger.row_mapping import STRUCTURES
 from mailboxd.ledger.task_cache import TaskCache
 from mailboxd.ledger.written import EventRow
@@ -70,10 +71,12 @@ def tip(db: sqlite3.Connection) -> Tip:
     return Tip(*row) if row else START
 
 
-def append(db: Connection, events: Sequence[Event], now: str, last: Tip, cache: TaskCache) -> list[EventRow]:
+def append(
+    db: Connection, events: Sequence[Event], now: str, last: Tip, cache: TaskCache, born: Mapping[str, Task] = NO_TASKS
+) -> list[EventRow]:
     """Add events to the log and apply them to the tables and to what the cache keeps, in the caller's transaction.
 
-    Returns their rows.
+    `born`: as they leave them, the tasks that they create, as far as the caller has them. Returns the rows of the log.
     """
     rows, before = list[EventRow](), last.hash
     for seq, event in enumerate(events, last.seq + 1):
@@ -84,7 +87,7 @@ def append(db: Connection, events: Sequence[Event], now: str, last: Tip, cache: 
         before = chain(before, row)
         rows.append((*row, before))
         db.write_later("events", _INSERT, rows[-1])
-    project(db, last.seq + 1, events, cache)
+    project(db, last.seq + 1, events, cache, born)
     return rows
 
 

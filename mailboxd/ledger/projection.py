@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from mailboxd.core.approvals import Approval
@@ -26,7 +26,7 @@ from mailboxd.ledger.row_mapping import (
     row_of,
 )
 from mailboxd.ledger.spending import cap_raised, turn_spent
-from mailboxd.ledger.task_cache import ASKED_IN_TURN, HELD, STEERED, TaskCache
+from mailboxd.ledger.task_cache import ASKED_IN_TURN, HELD, STEERED, Counts, TaskCache
 
 UNMET = (
     "(SELECT count(*) FROM dependencies d LEFT JOIN tasks n ON n.id = d.needs"
@@ -43,30 +43,35 @@ _ONE_CANCELLED = (
     f"UPDATE tasks SET unmet = unmet - ?1 WHERE id IN (SELECT task FROM dependencies WHERE needs = ?2) AND {_NEEDS_ANY}"
 )
 
-_PARENT = f"?{TASK_COLUMNS.index('parent') + 1}"
-_LIVE = f"CASE WHEN {_PARENT} IS NULL THEN 1 ELSE (SELECT phase = 'executing' FROM tasks WHERE id = {_PARENT}) END"
-_SENDER = f"?{TASK_COLUMNS.index('sender') + 1}"
-_PEOPLE = ", ".join(f"'{name}'" for name in sorted(OPERATORS))
-_BY_PERSON = (
-    f"CASE WHEN {_PARENT} IS NULL THEN {_SENDER} IN ({_PEOPLE})"
-    f" ELSE (SELECT by_person FROM tasks WHERE id = {_PARENT}) END"
+_PLACE = (
+    f"SELECT {UNMET}, ?2 IS NULL OR (SELECT phase = 'executing' FROM tasks WHERE id = ?2),"
+    " (SELECT by_person FROM tasks WHERE id = ?2)"
 )
-_INSERT = insert(
-    "tasks",
-    (*TASK_COLUMNS, "seq", "priority", "deadline"),
-    (("unmet", UNMET), ("parent_live", _LIVE), ("by_person", _BY_PERSON)),
-)
+_INSERT = insert("tasks", (*TASK_COLUMNS, "seq", "priority", "deadline", "unmet", "parent_live", "by_person"))
+_INSERT_NEED = "INSERT OR IGNORE INTO dependencies VALUES (?, ?)"
 
 
-def _task_created(db: Connection, seq: int, event: Event, cache: TaskCache) -> None:
+def _task_created(
+    db: Connection, seq: int, event: Event, cache: TaskCache, born: Mapping[str, Task], phases: dict[str, str]
+) -> None:
     """Insert a task and its dependencies; its parent has been inserted before."""
     task = event.data["task"] | event.data.get("changes", {})
     policy: Mapping[str, Any] = task.get("policy", {})
     needs = event.data["needs"]
-    db.executemany("INSERT OR IGNORE INTO dependencies VALUES (?, ?)", [(task["id"], need) for need in needs])
+    for need in needs:
+        db.write_later("dependencies", _INSERT_NEED, (task["id"], need))
     cache.born(task["id"], needs)
-    db.settle("tasks", "phase")  # it is counted in the new row
-    db.write_later("tasks", _INSERT, (*row_of(Task, task), seq, policy.get("priority", 0), policy.get("deadline")))
+    place = _known_place(task, needs, cache, phases)
+    if place is None:
+        unmet, live, by_person = db.execute(_PLACE, (task["id"], task["parent"])).fetchone()
+        place = unmet, live, task["sender"] in OPERATORS if task["parent"] is None else by_person
+    phases[task["id"]] = task["phase"]
+    values = (*row_of(Task, task), seq, policy.get("priority", 0), policy.get("deadline"), *place)
+    db.write_later("tasks", _INSERT, values)
+    if (known := born.get(task["id"])) is not None:
+        cache.keep(known)
+        if "flow" not in task:
+            cache.keep_counts(known.id, Counts(unmet=place[0]))
     if "handover" in task.get("origin", ()):
         _handed_over(db, task["id"], event.data["at"], task["origin"])
     if "flow" in task:
@@ -79,6 +84,29 @@ def _task_created(db: Connection, seq: int, event: Event, cache: TaskCache) -> N
     if task["parent"] is not None:
         _count(db, cache, task["parent"], kids=1)
         _count(db, cache, task["root"], tree_tasks=1)
+
+
+def _known_place(
+    task: Mapping[str, Any], needs: Iterable[str], cache: TaskCache, phases: Mapping[str, str]
+) -> tuple[int, bool, bool] | None:
+    """How many of the dependencies of a new task are unmet, whether its parent executes, and whether it is work of a
+    person; None if a task that has to be known for that is not in memory.
+    """
+    found = [_phase(need, cache, phases) for need in {*needs}]
+    if None in found:
+        return None
+    unmet = sum(phase != Phase.COMPLETED for phase in found)
+    if task["parent"] is None:
+        return unmet, True, task["sender"] in OPERATORS
+    above, root = _phase(task["parent"], cache, phases), cache.tasks.get(task["root"])
+    return None if above is None or root is None else (unmet, above == Phase.EXECUTING, root.sender in OPERATORS)
+
+
+def _phase(task_id: str, cache: TaskCache, phases: Mapping[str, str]) -> str | None:
+    """The phase of a task, as far as it is in memory; `phases` has those that tasks have reached since."""
+    if (phase := phases.get(task_id)) is not None:
+        return phase
+    return None if (task := cache.tasks.get(task_id)) is None else task.phase
 
 
 def _count(db: Connection, cache: TaskCache, task_id: str, **counts: int) -> None:
@@ -171,13 +199,22 @@ _KIDS = {Phase.COMPLETED: "kids_completed", Phase.FAILED: "kids_failed", Phase.C
 _TASK_COLUMNS = frozenset(TASK_COLUMNS)
 
 
-def project(db: Connection, seq: int, events: Sequence[Event], cache: TaskCache) -> None:
-    """Apply consecutive events to the tables and to the counts in the cache; `seq` is the number of the first."""
+NO_TASKS: Mapping[str, Task] = {}
+
+
+def project(
+    db: Connection, seq: int, events: Sequence[Event], cache: TaskCache, born: Mapping[str, Task] = NO_TASKS
+) -> None:
+    """Apply consecutive events to the tables and to the counts in the cache; `seq` is the number of the first.
+
+    `born`: as they leave them, the tasks that they create, which the cache then keeps.
+    """
+    phases: dict[str, str] = {}
     for number, event in enumerate(events, seq):
         if cache.quiet_until is not None and _may_set_timer(event):
             cache.quiet_until = None
         if event.kind in OF_TASKS:
-            _task_event(db, number, event, cache)
+            _task_event(db, number, event, cache, born, phases)
         elif (writer := _COUNTERS.get(event.kind)) is not None:
             writer(db, event, cache)
         elif (writer_ := _WRITERS.get(event.kind)) is not None:
@@ -205,14 +242,17 @@ def _may_set_timer(event: Event) -> bool:
     return bool(steps) and (steps[0]["from"] in TERMINAL or steps[-1]["to"] == Phase.EXECUTION_READY)
 
 
-def _task_event(db: Connection, seq: int, event: Event, cache: TaskCache) -> None:
-    """Apply an event of a task, part by part."""
+def _task_event(
+    db: Connection, seq: int, event: Event, cache: TaskCache, born: Mapping[str, Task], phases: dict[str, str]
+) -> None:
+    """Apply an event of a task, part by part; `phases` gets the phase that the task reaches."""
     data = event.data
     if event.kind is Kind.TASK_CREATED:
-        _task_created(db, seq, event, cache)
+        _task_created(db, seq, event, cache, born, phases)
     elif "changes" in data:
         _task_changed(db, event, cache)
     if steps := data.get("passed"):
+        phases[event.task or ""] = steps[-1]["to"]
         _passed(db, event.task, steps[0]["from"], steps[-1]["to"], cache)
     if event.kind is Kind.ATTEMPT_STARTED:
         db.execute(_INSERT_ATTEMPT, row_of(Attempt, data["attempt"]))

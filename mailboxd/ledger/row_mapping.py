@@ -80,13 +80,11 @@ def _defaults(kind: type) -> tuple[dict[str, Any], frozenset[str]]:
 
 
 @cache
-def insert(table: str, columns: tuple[str, ...], worked_out: tuple[tuple[str, str], ...] = ()) -> str:
-    """The INSERT for these columns, and for `worked_out` ones that SQLite computes. Raises ValueError for bad names."""
+def insert(table: str, columns: tuple[str, ...]) -> str:
+    """The INSERT for these columns. Raises ValueError for bad names."""
     if not all(name.isidentifier() for name in columns):
         raise ValueError(f"bad column names for {table}: {columns}")
-    names = ", ".join([*columns, *(name for name, _ in worked_out)])
-    values = ", ".join([*"?" * len(columns), *(how for _, how in worked_out)])
-    return f"INSERT INTO {table} ({names}) VALUES ({values})"
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
 
 
 T = TypeVar("T", bound="DataclassInstance")

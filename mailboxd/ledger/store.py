@@ -269,16 +269,21 @@ class Store:
         """The number of the last event after the latest transaction of this process."""
         return self._tip.seq
 
-    def append(self, events: Sequence[Event], now: str, left: TaskView | None = None) -> None:
-        """Record events. `left` is the state in which they leave their task, if the caller has it."""
+    def append(
+        self, events: Sequence[Event], now: str, left: TaskView | None = None, born: Iterable[Task] = ()
+    ) -> None:
+        """Record events. `left` is the state in which they leave their task, and `born` that of the tasks that they
+        create, if the caller has them.
+        """
         if not self.db.in_transaction:
             raise AssertionError("events must be recorded inside a transaction")
         first = self._tip.seq + 1
-        rows = event_log.append(self.db, events, now, self._tip, self.cache)
+        known = {task.id: task for task in born}
+        rows = event_log.append(self.db, events, now, self._tip, self.cache, known)
         self.written.events += rows
         if rows:
             self._tip = event_log.Tip(rows[-1][0], rows[-1][-1])
-        self.cache.follow(events, left)
+        self.cache.follow(events, left, known)
         if self._own is not None:
             self._own.extend(enumerate(events, first))
 

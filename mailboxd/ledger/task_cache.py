@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -29,21 +29,21 @@ class Counts:
     """What the rows count for a task: its neighbours, its pending calls and its costs."""
 
     unmet: int
-    kids: int
-    kids_completed: int
-    kids_failed: int
-    kids_cancelled: int
-    calls: frozenset[str]
+    kids: int = 0
+    kids_completed: int = 0
+    kids_failed: int = 0
+    kids_cancelled: int = 0
+    calls: frozenset[str] = frozenset()
     """The ids of its turns, look-ups and checks that are ordered or running."""
-    children_due: frozenset[str]
+    children_due: frozenset[str] = frozenset()
     """The ids of the orders to create children of its plan."""
-    asked: bool
+    asked: bool = False
     """Whether it has ever asked for an approval."""
-    spent_tokens: int
-    spent_usd: float
-    turns: int
-    tree_turns: int
-    tree_tasks: int
+    spent_tokens: int = 0
+    spent_usd: float = 0.0
+    turns: int = 0
+    tree_turns: int = 0
+    tree_tasks: int = 0
 
     @classmethod
     def of_row(cls, row: Sequence[Any]) -> Self:
@@ -105,11 +105,15 @@ class TaskCache:
             self.forget()
         self.tasks[task.id] = task
 
-    def follow(self, events: Iterable[Event], left: TaskView | None = None) -> None:
-        """Apply recorded events. `left` is the state in which they leave their task, if known."""
+    def follow(
+        self, events: Iterable[Event], left: TaskView | None = None, born: Collection[str] = frozenset()
+    ) -> None:
+        """Apply recorded events. `left` is the state in which they leave their task, if known; the tasks `born` are
+        here as they leave them.
+        """
         done = None if left is None else left.task.id
         for event in events:
-            if event.task is None or event.task == done:
+            if event.task is None or event.task == done or event.task in born:
                 continue
             if (task := self.tasks.get(event.task)) is not None:
                 self.tasks[event.task] = evolve(task, event)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 import pytest
 
@@ -99,6 +100,29 @@ def test_a_task_is_read_once_and_carried_on_by_its_events(ours: Store) -> None:
     assert task is not None
     assert task == Store(ours.db).tasks.get("tsk_job")
     assert (task.notes, task.updated_at) == ("two", LATER)
+
+
+def test_a_task_that_is_created_here_is_not_read(ours: Store) -> None:
+    parent = replace(a_task("parent"), phase=Phase.EXECUTING)
+    first, second = (replace(a_task(name), parent=parent.id, root=parent.id) for name in ("first", "second"))
+    needs: dict[str, list[str]] = {first.id: ["tsk_job"], second.id: ["tsk_job", first.id, first.id]}
+    tasks = (parent, first, second)
+    created = [
+        Event(Kind.TASK_CREATED, task.id, {"at": NOW, "needs": needs.get(task.id, []), "task": to_json(task)})
+        for task in tasks
+    ]
+    with ours.transaction():
+        notes(ours)
+        with statements(ours) as read:
+            ours.append(created, NOW, born=tasks)
+            known = [(ours.tasks.get(task.id), ours.tasks.counts(task.id)) for task in tasks]
+        assert read == []
+    stored = Store(ours.db)
+    assert known == [(stored.tasks.get(task.id), stored.tasks.counts(task.id)) for task in tasks]
+    assert [counts.unmet for _, counts in known] == [0, 1, 2]
+    query = "SELECT key, parent_live, by_person FROM tasks WHERE id <> 'tsk_job' ORDER BY seq"
+    assert ours.db.execute(query).fetchall() == [("parent", 1, 1), ("first", 1, 1), ("second", 1, 1)]
+    assert ours.verify_log() == ""
 
 
 def test_an_attempt_is_carried_on_by_its_events(ours: Store) -> None:

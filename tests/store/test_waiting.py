@@ -121,17 +121,6 @@ def test_a_part_that_is_taken_back_leaves_what_waited_before_it(db: Connection, 
         assert names(db) == {"a": ("one", 1), "b": ("before", 0)}
 
 
-def test_a_change_of_a_column_can_be_settled_before_others_read_it(db: Connection) -> None:
-    said = traced(db)
-    with transaction(db):
-        db.change_later("kept", "a", {}, {"count": 1})
-        db.settle("kept", "name")
-        assert len(said) == 1
-        db.change_later("kept", "a", {"name": "two"})
-        db.settle("kept", "name")
-        assert len(said) == 2
-
-
 IDS = st.sampled_from("abc")
 STEPS = st.one_of(
     st.tuples(st.just("put"), IDS),
