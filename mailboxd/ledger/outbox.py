@@ -33,7 +33,7 @@ from mailboxd.core.effects import (
 from mailboxd.core.json_codec import from_json, to_json
 from mailboxd.core.outcomes import PromptDigest
 from mailboxd.core.times import plus
-from mailboxd.core.vocabulary import Mode
+from mailboxd.core.vocabulary import Mode, Turn
 from mailboxd.ledger.conditions import ENDED
 from mailboxd.ledger.connection import Connection
 from mailboxd.ledger.task_cache import TaskCache
@@ -64,6 +64,18 @@ _changing = itemgetter(*_CHANGING, "id")
 _INSERT = f"INSERT INTO outbox ({_ROW}) VALUES ({', '.join('?' * len(_COLUMNS))})"
 _UPDATE = f"UPDATE outbox SET {', '.join(f'{name} = ?' for name in _CHANGING)} WHERE id = ?"
 _LAST = "SELECT coalesce((SELECT max(seq) FROM outbox WHERE seq > 0), 0), coalesce((SELECT max(rev) FROM outbox), 0)"
+
+
+def latest_turn_of(agent: str) -> str:
+    """Two columns: whether the latest attempt of this agent was a repeated one, and the number of its latest turn."""
+    return (
+        "(SELECT EXISTS (SELECT 1 FROM attempts a WHERE a.id = json_extract(o.data, '$.attempt_id') AND a.ordinal > 1)"
+        f" FROM outbox o WHERE o.kind = 'run_turn' AND o.agent = {agent}"
+        " AND json_extract(o.data, '$.turn') IN ('work', 'dispatch') ORDER BY o.seq DESC LIMIT 1),"
+        f" (SELECT max(seq) FROM outbox WHERE kind = 'run_turn' AND agent = {agent})"
+    )
+
+
 _MOST = 2_000
 """Pending orders that are read into memory."""
 
@@ -83,6 +95,16 @@ class Order:
     """The boot id under which the call of a turn may have been made; None if it was not."""
     prompt: PromptDigest | None = None
     """What that call gives to the agent, recorded before it can be made."""
+
+
+@dataclass(frozen=True, slots=True)
+class LatestTurn:
+    """The latest turn that was ordered of an agent."""
+
+    seq: int
+    """Its number among all orders; 0: there was none."""
+    after_again: bool
+    """The agent's latest attempt was a repeated one."""
 
 
 _STALE = "INSERT INTO stale_files VALUES (?, 1) ON CONFLICT (task) DO UPDATE SET marks = marks + 1"
@@ -107,10 +129,13 @@ class Outbox:
         """All pending orders with their rows, in order; None = not known."""
         self._last = 0, 0
         """The greatest `seq` and `rev`, if the pending orders are known."""
+        self._turns: dict[str, LatestTurn] = {}
+        """The latest turns that were looked at, by agent."""
 
     def forget(self) -> None:
         """Others may have written, or something was rolled back."""
         self._pending = None
+        self._turns.clear()
 
     def _known(self) -> dict[str, tuple[Row, Order]] | None:
         """The pending orders; None if they are many."""
@@ -175,8 +200,24 @@ class Outbox:
         self._put(row, new=True)
         if known is not None:
             known[effect_id] = row, Order(effect_id, kind, task, agent, effect, 0, now)
+        if isinstance(effect, RunTurn) and (latest := self._turns.pop(agent, None)) is not None:
+            self._followed(latest, seq, task, effect)
         self._cache.starts_timer(not_before)
         self._cache.ordered(task, kind, effect_id)
+
+    def latest_turn(self, agent: str) -> LatestTurn:
+        """The latest turn of an agent; inside a transaction."""
+        if (latest := self._turns.get(agent)) is None:
+            after_again, seq = self._db.execute(f"SELECT {latest_turn_of('?1')}", (agent,)).fetchone()
+            self._turns[agent] = latest = LatestTurn(seq or 0, bool(after_again))
+        return latest
+
+    def _followed(self, latest: LatestTurn, seq: int, task: str, turn: RunTurn) -> None:
+        """Keep what is now an agent's latest turn, if its attempt is known."""
+        if turn.turn not in (Turn.WORK, Turn.DISPATCH):
+            self._turns[turn.agent] = LatestTurn(seq, latest.after_again)
+        elif (attempt := self._cache.attempts.get(task)) is not None and attempt.id == turn.attempt_id:
+            self._turns[turn.agent] = LatestTurn(seq, attempt.ordinal > 1)
 
     def notes_sent(self, task_id: str, kind: str, receiver: str) -> dict[str, str]:
         """Ids and notes of the messages of one type about a task to a receiver, sent or pending, latest first."""

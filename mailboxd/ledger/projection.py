@@ -71,7 +71,8 @@ def _task_created(
     if (known := born.get(task["id"])) is not None:
         cache.keep(known)
         if "flow" not in task:
-            cache.keep_counts(known.id, Counts(unmet=place[0]))
+            cache.keep_counts(known.id, Counts(seq, bool(place[2]), place[0]))
+    cache.moved(task["id"])
     if "handover" in task.get("origin", ()):
         _handed_over(db, task["id"], event.data["at"], task["origin"])
     if "flow" in task:
@@ -114,6 +115,8 @@ def _count(db: Connection, cache: TaskCache, task_id: str, **counts: int) -> Non
     db.change_later("tasks", task_id, {}, counts)
     for name, by in counts.items():
         cache.count(task_id, name, by)
+    if "unmet" in counts or "kids" in counts:
+        cache.moved(task_id)
 
 
 def _handed_over(db: Connection, task: str, at: str, origin: Mapping[str, Any]) -> None:
@@ -291,6 +294,7 @@ def _task_changed(db: Connection, event: Event, cache: TaskCache) -> None:
     if event.task is None:
         raise ValueError(f"{event.kind} changes no task")
     db.change_later("tasks", event.task, columns)
+    cache.moved(event.task)
     if "handover" in changes.get("origin", ()):
         _handed_over(db, event.task, event.data["at"], changes["origin"])
 
@@ -305,6 +309,7 @@ def _passed(db: Connection, task_id: str | None, source: str, target: str, cache
     if gone := (target == Phase.CANCELLED) - (source == Phase.CANCELLED):
         db.execute(_ONE_CANCELLED, (gone, task_id))
         cache.forget_counts()
+        cache.forget_queue()
     if source in TERMINAL:
         cache.some_choose = cache.some_claim = None
     for phase, by in ((source, -1), (target, 1)):
@@ -317,10 +322,12 @@ def _passed(db: Connection, task_id: str | None, source: str, target: str, cache
                 _count(db, cache, task_.parent, **{name: by})
     if Phase.EXECUTING in (source, target) and not cache.has_no_children(task_id):
         db.execute("UPDATE tasks SET parent_live = ? WHERE parent = ?", (target == Phase.EXECUTING, task_id))
+        cache.forget_queue()
 
 
 def _needs_changed(db: Connection, event: Event, cache: TaskCache) -> None:
     cache.forget_counts()
+    cache.forget_queue()
     cache.needs.clear()
     db.execute("DELETE FROM dependencies WHERE task = ?", (event.task,))
     db.executemany("INSERT OR IGNORE INTO dependencies VALUES (?, ?)", [(event.task, n) for n in event.data["needs"]])

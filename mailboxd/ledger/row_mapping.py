@@ -94,7 +94,7 @@ TASK = ", ".join(f"t.{name}" for name in TASK_COLUMNS)
 ATTEMPT = ", ".join(ATTEMPT_COLUMNS)
 APPROVAL = ", ".join(APPROVAL_COLUMNS)
 COUNTS = (
-    "t.unmet, t.kids, t.kids_completed, t.kids_failed, t.kids_cancelled,"
+    "t.seq, t.by_person, t.unmet, t.kids, t.kids_completed, t.kids_failed, t.kids_cancelled,"
     " (SELECT group_concat(o.id, ' ') FROM outbox o WHERE o.task = t.id"
     " AND o.kind IN ('run_turn', 'look_up', 'run_check') AND o.state = 'pending'),"
     " (SELECT group_concat(o.id, ' ') FROM outbox o"

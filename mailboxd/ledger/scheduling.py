@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator
+from operator import attrgetter
 from typing import Any
 
 from mailboxd.core.breaker import Breaker, State
@@ -14,10 +15,12 @@ from mailboxd.core.model import Policy, Spent, Task
 from mailboxd.core.notices import APART
 from mailboxd.core.schedule import Ready
 from mailboxd.core.times import plus
+from mailboxd.core.vocabulary import Phase
 from mailboxd.ledger.claims import conflicts
 from mailboxd.ledger.conditions import OPEN, RUNNABLE, is_not_held
-from mailboxd.ledger.outbox import Outbox
+from mailboxd.ledger.outbox import Outbox, latest_turn_of
 from mailboxd.ledger.precedence import RESTED, UNCLAIMED, first_of_each
+from mailboxd.ledger.ready_queue import MOST, ReadyQueue, Waiting
 from mailboxd.ledger.repetitions import LIVE
 from mailboxd.ledger.row_mapping import TASK, read_task
 from mailboxd.ledger.task_cache import ASKED_IN_TURN, FOREVER, HELD, TaskCache
@@ -35,11 +38,7 @@ _NEXT = f"SELECT min(executor) FROM tasks WHERE {RUNNABLE} AND kids = 0"
 _EXECUTORS = (
     f"WITH RECURSIVE some (executor) AS ({_NEXT} UNION ALL"
     f" SELECT ({_NEXT} AND executor > some.executor) FROM some WHERE some.executor IS NOT NULL)"
-    " SELECT executor, (SELECT EXISTS (SELECT 1 FROM attempts a WHERE a.id = json_extract(o.data, '$.attempt_id')"
-    " AND a.ordinal > 1) FROM outbox o WHERE o.kind = 'run_turn' AND o.agent = executor"
-    " AND json_extract(o.data, '$.turn') IN ('work', 'dispatch') ORDER BY o.seq DESC LIMIT 1),"
-    " (SELECT max(seq) FROM outbox WHERE kind = 'run_turn' AND agent = executor)"
-    " FROM some WHERE executor IS NOT NULL"
+    f" SELECT executor, {latest_turn_of('executor')} FROM some WHERE executor IS NOT NULL"
 )
 """Executors, each with whether its latest attempt was a repeated one, and with its latest turn."""
 _READY = (
@@ -47,6 +46,12 @@ _READY = (
     f" UNION ALL SELECT NULL, * FROM ({_EXECUTORS})"
 )
 """Tasks with children that may start; and, without a task, executors as above of others that may."""
+_WAITING = " UNION ALL ".join(  # apart, since each has an index of its own
+    "SELECT kids > 0, executor, attempt > 0, -priority, NOT by_person, seq, id, not_before FROM tasks"
+    f" WHERE {RUNNABLE} AND kids {how} 0"
+    for how in ("=", ">")
+)
+"""What a queue of the tasks that may start has: `Waiting`."""
 _AWAIT_UNKNOWN = (
     "SELECT t.depth, t.seq, t.id, t.updated_at FROM dependencies d JOIN tasks t ON t.id = d.task"
     f" WHERE d.needs >= '{unknown('')}' AND d.needs < '{chr(ord(unknown('')) + 1)}' AND t.held = ''"
@@ -58,10 +63,11 @@ _AWAIT_UNKNOWN = (
 class Schedule:
     """The work that may start now, and the time of the next timer."""
 
-    def __init__(self, db: sqlite3.Connection, cache: TaskCache, outbox: Outbox) -> None:
+    def __init__(self, db: sqlite3.Connection, cache: TaskCache, outbox: Outbox, tasks: Tasks) -> None:
         self._db = db
         self._cache = cache
         self._outbox = outbox
+        self._tasks = tasks
         self._looked = ""
         """The time for which `due` was last answered from the tables."""
         self._some_were_due = False
@@ -71,6 +77,9 @@ class Schedule:
         """Tasks that may start, in the order of `precedence`. Of those that need a turn at most `per_executor` new ones
         and as many repeated ones per executor. `ageing`: seconds after which one that waits rises; 0 = never.
         """
+        if not ageing and self._db.in_transaction and (queue := self._queue()) is not None:
+            yield from self._of_queue(queue, now, per_executor)
+            return
         # the oldest first, and the least recently used executor, so that a backlog does not starve others
         rows = sorted(self._db.execute(_READY, {"now": now}), key=lambda row: row[3] or 0)
         yield from (Ready(task, executor, True) for task, executor, *_ in rows if task is not None)
@@ -81,6 +90,66 @@ class Schedule:
                 for one in found:
                     yield Ready(one.id, executor, False, one.priority, again, bool(after_again), one.by_person)
 
+    def _of_queue(self, queue: ReadyQueue, now: str, per_executor: int) -> Iterator[Ready]:
+        """The same from memory."""
+        for one in sorted(queue.by_children(now), key=attrgetter("seq")):
+            yield Ready(one.id, one.executor, True)
+        latest = {executor: self._outbox.latest_turn(executor) for executor in queue.executors()}
+        for executor, turn in sorted(latest.items(), key=lambda item: item[1].seq):
+            for again in (False, True):
+                for one in queue.first(executor, now, per_executor, again=again):
+                    yield Ready(one.id, executor, False, -one.behind, again, turn.after_again, not one.of_agent)
+
+    def _queue(self) -> ReadyQueue | None:
+        """The tasks that may start; None if they are many, some are held or wait for claims. Inside a transaction."""
+        cache = self._cache
+        if cache.is_queue_long or self._some_claim() or not self._none_held():
+            return None
+        if cache.queue is None:
+            cache.queue = self.read_queue()
+        queue = self.known_queue()
+        if queue is not None and len(queue) > MOST:
+            cache.queue, cache.is_queue_long = None, True
+            return None
+        return queue
+
+    def read_queue(self) -> ReadyQueue:
+        """All tasks that may start, as the tables say, but not many more than a queue has."""
+        return ReadyQueue(Waiting(*row) for row in self._db.execute(f"{_WAITING} LIMIT {MOST + 1}"))
+
+    def known_queue(self) -> ReadyQueue | None:
+        """What is in memory, brought up to date; None if nothing is."""
+        queue = self._cache.queue
+        if queue is None or not self._cache.is_current():
+            return None
+        for task_id in queue.changed:
+            queue.place(task_id, self._waiting(task_id))
+        queue.changed.clear()
+        return queue
+
+    def _waiting(self, task_id: str) -> Waiting | None:
+        """The place of a task in the queue, if it has one."""
+        task = self._tasks.get(task_id)
+        if task is None or task.phase is not Phase.EXECUTION_READY:
+            return None
+        counts = self._tasks.counts(task_id)
+        parent = None if task.parent is None else self._tasks.get(task.parent)
+        if counts.unmet or (parent is not None and parent.phase is not Phase.EXECUTING):
+            return None
+        return Waiting(
+            counts.kids > 0,
+            task.executor,
+            task.attempt > 0,
+            -task.policy.priority,
+            not counts.by_person,
+            counts.seq,
+            task.id,
+            task.not_before,
+        )
+
+    def _none_held(self) -> bool:
+        return self._cache.is_absent(HELD, "SELECT 1 FROM tasks WHERE held <> '' LIMIT 1")
+
     def busy(self, now: str) -> dict[str, int]:
         """The number of calls per agent, pending or running.
 
@@ -88,7 +157,7 @@ class Schedule:
         """
         if (
             self._db.in_transaction
-            and self._cache.is_absent(HELD, "SELECT 1 FROM tasks WHERE held <> '' LIMIT 1")
+            and self._none_held()
             and self._cache.is_absent(ASKED_IN_TURN, f"{_PARKED} LIMIT 1")
             and (calls := self._outbox.calls(now)) is not None
         ):

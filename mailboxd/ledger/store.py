@@ -65,7 +65,7 @@ class Store:
         self.breakers = Breakers(db, self.cache)
         self.spending = Spending(db)
         self.outbox = Outbox(db, self.cache, self.written)
-        self.schedule = Schedule(db, self.cache, self.outbox)
+        self.schedule = Schedule(db, self.cache, self.outbox, self.tasks)
         self.messages = Messages(db, self.written)
         self.prompts = Prompts(db, self.written)
         self.stale_files = StaleFiles(db, self.tasks)

@@ -12,6 +12,7 @@ from mailboxd.core.events import Event, Kind, evolve, evolve_attempt
 from mailboxd.core.json_codec import from_json
 from mailboxd.core.model import Attempt, Spent, Task
 from mailboxd.core.task_view import TaskView
+from mailboxd.ledger.ready_queue import ReadyQueue
 
 PENDING = {"run_turn": "calls", "look_up": "calls", "run_check": "calls", "create_children": "children_due"}
 """The count for each kind of effect that has one."""
@@ -26,8 +27,12 @@ _MOST = 1024
 
 @dataclass(slots=True)
 class Counts:
-    """What the rows count for a task: its neighbours, its pending calls and its costs."""
+    """What only the rows have of a task: its place, and counts of its neighbours, its pending calls and its costs."""
 
+    seq: int
+    """The number of the event that created it: the oldest come first."""
+    by_person: bool
+    """Whether it is work of a person."""
     unmet: int
     kids: int = 0
     kids_completed: int = 0
@@ -48,9 +53,9 @@ class Counts:
     @classmethod
     def of_row(cls, row: Sequence[Any]) -> Self:
         """The counts in the columns of `row_mapping.COUNTS`."""
-        unmet, kids, completed, failed, cancelled, calls, children_due, asked, *spent = row
+        seq, by_person, unmet, kids, completed, failed, cancelled, calls, children_due, asked, *spent = row
         pending, due = frozenset((calls or "").split()), frozenset((children_due or "").split())
-        return cls(unmet, kids, completed, failed, cancelled, pending, due, bool(asked), *spent)
+        return cls(seq, bool(by_person), unmet, kids, completed, failed, cancelled, pending, due, bool(asked), *spent)
 
     @property
     def spent(self) -> Spent:
@@ -88,6 +93,10 @@ class TaskCache:
         """Whether it is known that no plan waits for its children to be created."""
         self.quiet_until: str | None = None
         """When the next timer of the tables is due: nothing is before; None = not known, `FOREVER` = there is none."""
+        self.queue: ReadyQueue | None = None
+        """The tasks that may start; None = not known."""
+        self.is_queue_long = False
+        """Whether they are too many for a queue."""
         self.version = -1
         """`PRAGMA data_version` at the last transaction: it changes when another connection commits."""
 
@@ -154,8 +163,19 @@ class TaskCache:
     def forget_orders(self) -> None:
         """Drop what orders have a part in: they may change without an event."""
         self.forget_counts()
+        self.forget_queue()
         self.all_children_exist = False
         self.quiet_until = None
+
+    def forget_queue(self) -> None:
+        self.queue, self.is_queue_long = None, False
+
+    def moved(self, task_id: str) -> None:
+        """A task may have come into the queue of those that may start, have left it, or have another place there."""
+        if self.queue is not None:
+            self.queue.changed.add(task_id)
+            if len(self.queue.changed) > _MOST:
+                self.forget_queue()
 
     def is_quiet(self, now: str) -> bool:
         """Whether it is known that no timer is due at `now`."""

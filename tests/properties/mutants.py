@@ -745,6 +745,12 @@ MUTANTS = (
         "pass",
     ),
     Mutant(
+        "what comes into the queue is not noticed",
+        "TaskCache.moved",
+        "self.queue.changed.add(task_id)",
+        "pass",
+    ),
+    Mutant(
         "a timer that is set is slept over",
         "_may_set_timer",
         "event.kind not in _WITHOUT_TIMERS or not _TIMERS.isdisjoint(data.get('changes', ()))",

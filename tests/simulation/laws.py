@@ -15,6 +15,7 @@ from mailboxd.core.fixpoint import reach_fixpoint
 from mailboxd.core.times import plus
 from mailboxd.engine.engine import Engine
 from mailboxd.ledger import event_log
+from mailboxd.ledger.outbox import latest_turn_of
 from mailboxd.ledger.store import Store
 from mailboxd.ledger.task_cache import ASKED_IN_TURN, HELD, STEERED
 from tests.simulation.consents import Consents
@@ -475,6 +476,11 @@ def remembering(store: Store) -> None:
             assert not tables.held_orders.due(before)
         for task_id, needs in store.cache.needs.items():
             assert tables.tasks.needs(task_id) == sorted(needs), task_id
+        if (queue := store.schedule.known_queue()) is not None:
+            assert [*queue] == [*tables.schedule.read_queue()]
+        for agent, turn in store.outbox._turns.items():
+            (read,) = tables.db.execute(f"SELECT {latest_turn_of('?1')}", (agent,))
+            assert (turn.after_again, turn.seq) == (bool(read[0]), read[1] or 0), agent
         for what in store.cache.absent:
             assert store.db.execute(_ABSENT[what]).fetchone() is None, what
         if store.cache.some_choose is False:
