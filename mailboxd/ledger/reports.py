@@ -25,7 +25,7 @@ from mailboxd.ledger.meta import PEERS, Meta
 if TYPE_CHECKING:
     from mailboxd.core.events import Kind
     from mailboxd.core.explain.overview_details import CallDetails, Memory
-    from mailboxd.core.explain.task_details import EventRow, NoticeRow, TaskRow, TreeNode, WaitingTask
+    from mailboxd.core.explain.task_details import EventRow, NoticeRow, ReceivedMessage, TaskRow, TreeNode, WaitingTask
     from mailboxd.core.spending import Standing
     from mailboxd.core.standstill import Standstill
 
@@ -402,16 +402,17 @@ class Report:
         found = Meta(self.db).spending(now)
         return None if found is None else found[0]
 
-    def received(self, message_id: str) -> Row | None:
-        """The verdict on a received message, its row, task (id) and the reason; None if it was not judged yet."""
-        rows = self.rows(
+    def received(self, message_id: str) -> ReceivedMessage | None:
+        """What became of a received message; None if it was not judged yet."""
+        rows: list[Any] = self.rows(
             "SELECT id, verdict, task, reason FROM messages WHERE message_id = ? AND direction = 'in'"
             " ORDER BY id LIMIT 1",
             message_id,
         )
         if not rows:
             return None
-        return rows[0] | {"reason": json.loads(rows[0]["reason"] or "null")}
+        found: ReceivedMessage = rows[0] | {"reason": json.loads(rows[0]["reason"] or "null")}
+        return found
 
     def committed(self, host: str, message_ids: Iterable[str]) -> dict[str, str]:
         """The digests of those of these messages that were received from a host, by their ids.

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         EventRow,
         HeldOrderRow,
         HistoryLine,
+        ListedMessage,
         ListedTask,
         MessageRow,
         PromptFields,
@@ -48,12 +49,14 @@ if TYPE_CHECKING:
         ReviewRow,
         SpecReport,
         Split,
+        Successor,
         TaskDetails,
         TaskFacts,
         TaskRow,
         TurnRow,
         Undo,
         VoteRow,
+        WholeMessage,
     )
 
 _TASK = (
@@ -736,9 +739,9 @@ def list_check_runs(report: Report, task_id: str, limit: int) -> list[CheckRun]:
     return rows
 
 
-def find_message(report: Report, row_id: str) -> Row | None:
-    """A message by the id of its row, with its bytes (`raw`; None if they were not kept)."""
-    rows = report.rows(
+def find_message(report: Report, row_id: str) -> tuple[WholeMessage, bytes | None] | None:
+    """A message by the id of its row, with its bytes; None if they were not kept."""
+    rows: list[Any] = report.rows(
         'SELECT m.id, m.message_id, m.direction, m.type, m.sender AS "from", m.receiver AS "to", m.verdict, m.verified,'
         " m.signer, m.name, m.path, m.size, m.reason, m.dismissed, m.at, t.local_id AS task, b.raw,"
         f" {_entrance(report)} FROM messages m"
@@ -746,12 +749,15 @@ def find_message(report: Report, row_id: str) -> Row | None:
         " WHERE m.id = ?",
         row_id,
     )
-    return rows[0] if rows else None
+    if not rows:
+        return None
+    raw: bytes | None = rows[0].pop("raw")
+    return rows[0] | {"reason": json.loads(rows[0]["reason"] or "null")}, raw
 
 
-def successor(report: Report, row_id: str) -> Row | None:
-    """The message that was accepted in place of a rejected one: its id, and the local id and title of its task."""
-    rows = report.rows(
+def successor(report: Report, row_id: str) -> Successor | None:
+    """The message that was accepted in place of a rejected one."""
+    rows: list[Any] = report.rows(
         "SELECT n.id, coalesce(t.local_id, '') AS task, coalesce(t.title, '') AS title FROM messages m"
         " JOIN messages n ON n.rowid > m.rowid AND n.at = m.dismissed AND n.direction = 'in' AND n.verdict = 'accepted'"
         " AND (n.name = m.name OR n.task_id = m.task_id) LEFT JOIN tasks t ON t.id = n.task"
@@ -761,11 +767,11 @@ def successor(report: Report, row_id: str) -> Row | None:
     return rows[0] if rows else None
 
 
-def list_messages(report: Report, *, limit: int, offset: int = 0, verdict: str = "") -> tuple[list[Row], int]:
+def list_messages(report: Report, *, limit: int, offset: int = 0, verdict: str = "") -> tuple[list[ListedMessage], int]:
     """A page of messages, latest first, and the total number; `verdict` narrows them."""
     where, args = ("m.verdict = ?", [verdict]) if verdict else ("1", [])
     total = int(report.db.execute(f"SELECT count(*) FROM messages m WHERE {where}", args).fetchone()[0])
-    rows = report.rows(
+    rows: list[Any] = report.rows(
         'SELECT m.id, m.direction, m.type, m.sender AS "from", m.receiver AS "to", m.verdict, m.name, m.at,'
         f" t.local_id AS task FROM messages m LEFT JOIN tasks t ON t.id = m.task WHERE {where}"
         " ORDER BY m.at DESC, m.id DESC LIMIT ? OFFSET ?",

@@ -35,16 +35,20 @@ from mailboxd.core.explain.task_details import (
     BelowCounts,
     CheckRun,
     EventRow,
+    ListedMessage,
     ListedTask,
     NoticeRow,
     QuestionRow,
+    ReceivedMessage,
     ShownTask,
     SpecReport,
     Split,
+    Successor,
     TaskDetails,
     TaskOfList,
     TreeNode,
     WaitingTask,
+    WholeMessage,
 )
 from mailboxd.hub.client.ask import HostsSearched
 from mailboxd.ledger.reports import Report, of_executor, ready
@@ -53,12 +57,15 @@ from mailboxd.ledger.task_queries import (
     Filter,
     ancestors,
     details,
+    find_message,
     list_check_runs,
+    list_messages,
     list_results,
     list_tasks,
     progress,
     questions,
     split,
+    successor,
 )
 
 _OF_SHOW = {
@@ -89,6 +96,15 @@ def well_shaped(report: Report) -> None:
         if task["parent"] is None:
             require(report.tree(name), TreeNode)
     require(list(report.events()), list[EventRow])
+    messages, _ = list_messages(report, limit=1_000)
+    require(messages, list[ListedMessage])
+    for message in messages:
+        found = find_message(report, message["id"])
+        assert found is not None
+        require(found[0], WholeMessage)
+        require(successor(report, message["id"]), Successor | None)
+        require(received := report.received(found[0]["message_id"] or ""), ReceivedMessage | None)
+        assert received is not None or found[0]["direction"] == "out" or not found[0]["message_id"]
     require(ready(report, None, 10), list[WaitingTask])
 
 

@@ -238,7 +238,7 @@ def _accepted(session: Session, ws: Workspace, report: Report, message_id: str) 
     if judged["verdict"] != "accepted":
         from mailboxd.ledger.task_queries import details
 
-        found = details(report, judged["task"], children=False)
+        found = details(report, str(judged["task"]), children=False)
         raise Refused("task-exists", *_what_became_of(found, session.clock.now(), session.program(ws)))
     return str(judged["task"])
 

@@ -303,6 +303,46 @@ class MessageRow(_FromAnybody):
     claimed: str | None
 
 
+class WholeMessage(MessageRow):
+    """A message with what is known of its file; `reason` says why it was rejected, `dismissed` when that was seen."""
+
+    signer: str | None
+    size: int | None
+    reason: dict[str, Any] | None
+    dismissed: str | None
+    task: str | None
+
+
+class ListedMessage(_FromAnybody):
+    """A message of a list."""
+
+    id: str
+    direction: str
+    type: str | None
+    to: str | None
+    verdict: str
+    name: str
+    at: str
+    task: str | None
+
+
+class Successor(TypedDict):
+    """The message that was accepted in place of a rejected one; `task` is empty if it made none."""
+
+    id: str
+    task: str
+    title: str
+
+
+class ReceivedMessage(TypedDict):
+    """The verdict on a received message, its task (an id), and why it was rejected."""
+
+    id: str
+    verdict: str
+    task: str | None
+    reason: dict[str, Any] | None
+
+
 class DoubtRow(TypedDict):
     """`dismissed` is when a person had seen it."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
@@ -26,9 +25,12 @@ from mailboxd.core.explain.task_details import (
     BelowCounts,
     CheckRun,
     HeldOrderRow,
+    ReceivedMessage,
     Split,
+    Successor,
     TaskDetails,
     TurnRow,
+    WholeMessage,
 )
 from mailboxd.core.local_time import told
 from mailboxd.core.operator_orders import BY_NAME, OPERATOR_ORDERS, Field, OperatorOrder, Situation, sensible
@@ -210,6 +212,22 @@ class TaskRecord(TaskDetails, Split):
     orders: tuple[Offered, ...]
 
 
+class MessagePage(WholeMessage):
+    """The page of a message."""
+
+    successor: Successor | None
+    kept: bool
+    """Its bytes are."""
+    text: str
+    cut: bool
+    """Only the beginning of its text is here."""
+    file: str
+    how: str
+    """How it came, in words."""
+    correctable: bool
+    """A person may correct it and send it again."""
+
+
 class TreeDrawing(TypedDict):
     """Of `tasks` in the tree, `nodes` are drawn by themselves and `hidden` are not."""
 
@@ -382,13 +400,13 @@ class PageModels:
                 rows[-1]["history"] = history(report, one, _MAX_RUNS)
         return rows
 
-    def became_of(self, workspace: WebWorkspace, message_id: str) -> Row | None:
-        """What became of a message that was sent: its verdict, reason and task (local id); None until it is read."""
+    def became_of(self, workspace: WebWorkspace, message_id: str) -> ReceivedMessage | None:
+        """What became of a message that was sent, `task` as a local id; None until it is read."""
         with self.report(workspace) as report:
             found = report.received(message_id)
             if found is None:
                 return None
-            return found | {"task": report.local_id(found["task"]) if found["task"] else ""}
+            return {**found, "task": report.local_id(found["task"]) if found["task"] else ""}
 
     def task(self, workspace: WebWorkspace, name: str, window: Window | None = None) -> TaskPage:
         """Everything on record about a task; `window` is that of its timeline. Raises UnavailableError."""
@@ -503,26 +521,27 @@ class PageModels:
             raise UnavailableError("this host belongs to no hub")
         return requested(membership, agent, name).model_dump()
 
-    def message(self, workspace: WebWorkspace, row_id: str) -> Row:
+    def message(self, workspace: WebWorkspace, row_id: str) -> MessagePage:
         """A message with its original text. Raises UnavailableError."""
         with self.report(workspace) as report:
             found = task_queries.find_message(report, row_id)
             if found is None:
                 raise UnavailableError(f"there is no message {ascii(row_id)[:100]}")
-            found["successor"] = task_queries.successor(report, row_id)
-        found["reason"] = json.loads(found["reason"] or "null")
-        raw: bytes | None = found.pop("raw")
-        if raw is None and found["path"]:
-            raw = read_message(workspace.ws, found["path"], _MAX_TEXT * 4)
+            message, raw = found
+            successor = task_queries.successor(report, row_id)
+        if raw is None and message["path"]:
+            raw = read_message(workspace.ws, message["path"], _MAX_TEXT * 4)
         text = "" if raw is None else hidden_tokens(raw).decode("utf-8", "replace")
-        file = workspace.ws.mailbox / found["path"] if found["path"] else workspace.ws.inbox / found["name"]
-        return found | {
+        file = workspace.ws.mailbox / message["path"] if message["path"] else workspace.ws.inbox / message["name"]
+        return {
+            **message,
+            "successor": successor,
             "kept": raw is not None,
             "text": text[:_MAX_TEXT],
             "cut": len(text) > _MAX_TEXT,
             "file": os.fsencode(file).decode("utf-8", "replace"),
-            "how": entrance.told(found),
-            "correctable": raw is not None and raw == text.encode() and _is_correctable(found, text),
+            "how": entrance.told(message),
+            "correctable": raw is not None and raw == text.encode() and _is_correctable(message, text),
         }
 
     def messages(self, workspace: WebWorkspace, verdict: str, page: int) -> Row:
@@ -533,7 +552,7 @@ class PageModels:
         return {"rows": rows, "total": total, "page": page, "pages_total": _pages(total), "verdict": verdict}
 
 
-def _is_correctable(message: Row, text: str) -> bool:
+def _is_correctable(message: WholeMessage, text: str) -> bool:
     """Whether the form shows this message to be corrected and sent again."""
     if message["verdict"] != "rejected" or not text.strip() or len(text.encode()) > MOST_CORRECTED:
         return False
