@@ -24,7 +24,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import mailboxd.perform.agents.gateway.pairing  # noqa: F401  # daemons import it when they need it, and most do
+# what a daemon imports when it needs it, the first task at the latest: imported here, it is shared
+import jinja2  # noqa: F401
+import pydantic.dataclasses  # noqa: F401
+import tzlocal  # noqa: F401
+
+import mailboxd.perform.agents.gateway.pairing  # noqa: F401
 from mailboxd.daemon import supervise
 from mailboxd.daemon.restarts import MOST, PAUSE, WITHIN, Restarts, Then
 from mailboxd.errors import UnavailableError, WorldError
