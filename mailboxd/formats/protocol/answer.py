@@ -78,6 +78,8 @@ _PLAN_KEYS = frozenset({"subtasks", "synthesis", "type", "title", "goal", "task_
 _NO_ERROR = frozenset(
     {"", "none", "n/a", "na", "no", "no_error", "no_errors", "nothing", "null", "not_applicable", "-"}
 )
+_OF_AN_ERROR = frozenset({"type", "request_id", "code", "text"})
+"""Keys beside the error in what a service answers that failed."""
 _NOT_YET = words.UNDER_WAY - {"active", "review", "in_review"} | {"pending", "queued", "accepted", "processing"}
 """The status of work that is not done, in a JSON object that says nothing else."""
 _FORM = "`---`, `type: reply`, `status: done` (or `status: failed`), `---`, `## Results` (or `## Error`)"
@@ -591,6 +593,9 @@ def _of_object(form: Form, asked: Asked) -> Answer | None:
         return _plan_if_meant(form.source, 1, asked, form)
     if form.kind:
         return _of_form(form, asked)
+    is_error = form.word("type") == "error" and set(form.headers) - {"error"} <= _OF_AN_ERROR
+    if is_error and _is_an_error(form.typed.get("error")):
+        return _evaded(form.source, evasions.failure(form.text("error")), asked)
     own = bool(form.unknown()) or bool({"title", "id", "description", "severity"} & form.headers.keys())
     if form.headers.get("type", "") != "" or own:
         return None
@@ -994,6 +999,7 @@ def _is_review(form: Form) -> bool:
     return (
         bool(form.kind)
         or "verdict" in form.headers
+        or ("findings" in form.headers and form.word("approved") in ("true", "false", "yes", "no"))
         or (form.source.startswith("status") and bool(words.VERDICTS.get(form.word("status"))))
     )
 

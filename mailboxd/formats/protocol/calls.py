@@ -24,7 +24,8 @@ _LONGEST_SOFT = 4_000
 _MOST_PROSE = 700
 
 _MARK = (
-    r"(?:<[|\uff5c]?(?:[\w-]{1,20}:)?(?:[a-z]{1,20}_)?(?:tool|function)s?[_\u2581-]?(?:call|use[ >_]|code|request|invo)"
+    r"(?:<[|\uff5c]?(?:[\w-]{1,20}:)?(?:[a-z]{1,20}_)?(?:tool|function)s?[_\u2581-]?(?:call|use[ >_]|code|request|invo|"
+    r"results?>|responses?>)"
     r"|<(?:[\w-]{1,20}:)?invoke[ >]|<function=|<parameter=|</?arg_(?:key|value)>"
     r"|<\|(?:python_tag|plugin|action_start|recipient)\|>|<\|(?:start|channel)\|>[^\n]{0,40}\bto=|(?:assistant)?"
     r"commentary to=functions|\[(?:TOOL_CALLS?|TOOL_REQUEST|FUNCTION_CALLS?)\]|functools\[|\u273fFUNCTION\u273f)"

@@ -38,6 +38,7 @@ class Kind(Enum):
     CALL = "a call of a tool"
     PLAN = "a plan"
     IGNORANCE = "not knowing"
+    NOTHING = "no answer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,8 @@ def confirms(text: str) -> bool:
 
 def leaves_open(text: str) -> bool:
     """Whether the text around a vote asks back at its end, or begins with that its author cannot vote."""
-    sentences = _sentences(_folded(text)) if len(text) <= MOST else []
+    own = "\n".join(line for line in text.split("\n") if not line.startswith(">")) or text
+    sentences = _sentences(_folded(own)) if len(text) <= MOST else []
     if not sentences:
         return False
     asks = sentences[-1].endswith(("?", "\uff1f")) and not _OFFER.match(sentences[-1])
@@ -102,6 +104,7 @@ _SAYS = {
     Kind.CLAIM: "{said} says that the work is done, but your whole answer is the outcome, and the work is not in it.",
     Kind.CALL: "{said} is a tool call written as text; nothing was carried out.",
     Kind.PLAN: "{said} reads like a plan, but is not in the form of one, so nothing was started.",
+    Kind.NOTHING: "{said} is no answer to the task.",
     Kind.IGNORANCE: "{said} says that you do not know the answer.",
 }
 
@@ -121,7 +124,7 @@ def _do(kind: Kind, turn: Turn) -> str:
             return f"If you cannot go on without an answer, send {_ASK}; otherwise go on without it. {SURE}"
         case Kind.PROMISE if turn is Turn.DISPATCH:
             return f"If you will reply later by message, answer `---`, `type: ack`, `---`; otherwise do it now. {SURE}"
-        case Kind.PROMISE | Kind.CLAIM:
+        case Kind.PROMISE | Kind.CLAIM | Kind.NOTHING:
             return f"Do it now, and send the work itself. {SURE}"
         case Kind.CALL:
             return "Use the tool, and then answer with what was done; or quote it in fenced code under `## Results`."
@@ -143,7 +146,8 @@ _PLANNING = re.compile(
     r"suggest|"
     r"(?:my|the|a|our) (?:\w+ )?plan|split|divide|break (?:it|this|the)|delegate|assign|hand (?:it|this|"
     r"over)|subtasks?|sub-tasks?|"
-    r"step[s]? (?:\d|are|would|as)|approach|workflow|plane|teile|aufteilen|vorgehen)\b|\bplan:|计划|步骤|"
+    r"step[s]? (?:\d|are|would|as)|approach|workflow|plane|teile|aufteilen|vorgehen)\b|"
+    r"\b(?:plan|план) ?:|^#{1,6} (?:plan|subtasks|план)\b|計画|计划|步骤|"
     r"拆分|分配|我将|我会",
     re.IGNORECASE,
 )
@@ -225,6 +229,12 @@ _PLACEHOLDER = re.compile(
     r"[\w ,'./-]{0,80}[\])>}]{1,3}",
     re.IGNORECASE,
 )
+_NOTHING = re.compile(
+    r"[\W_]*(?:none|null|nil|nan|undefined|object object|"
+    r"(?:no|empty) (?:output|response|answer|content|result)|empty)[\W_]*",
+    re.IGNORECASE,
+)
+"""What programs print where there is no value."""
 _LETTER = re.compile(
     r"\A(?:subject:[^\n]{0,200}\n+)?(?:dear|hello|hi|hey|good (?:morning|day|evening)|to whom|sehr geehrte|liebe|"
     r"lieber|hallo|cher|"
@@ -388,7 +398,10 @@ _ERROR = re.compile(
     r"|(?:request|operation|command|tool|read|connection|agent|model)? ?timed out\b|timeout (?:after|while)\b"
     r"|(?:process |command |it )?exit(?:ed)?(?: with)? (?:code|status) [1-9]|stopped after \d+ (?:steps|iterations|"
     r"turns)"
-    r"|agent stopped due to|you(?:'ve| have)? (?:exceeded|reached|hit) your)",
+    r"|agent stopped due to|you(?:'ve| have)? (?:exceeded|reached|hit) your"
+    r"|\[?(?:(?:request|run|turn|operation|generation|task|response) )?(?:was |has been )?(?:interrupted|cancell?ed|"
+    r"aborted|terminated)(?: by (?:the )?user)?\W*\Z"
+    r"|<(?:!doctype html[^>]{0,80}>\s{0,20}<)?html[^>]{0,200}>[\s\S]{0,400}?<title>\s{0,20}[45]\d\d )",
     re.IGNORECASE,
 )
 """How a text begins that is the message of a program or a service that failed."""
@@ -461,7 +474,8 @@ _PROMISES = re.compile(
     r"(?:still )?working on\b|on it\b|will do\b|starting\b|(?:i|we)(?:'ve| have) (?:now |just |already )*(?:started|"
     r"begun|"
     r"received|accepted|noted|queued|scheduled|taken|delegated|"
-    r"forwarded|assigned|handed|asked|passed|routed|escalated)\b|(?:queued|accepted|pending|in progress|loading|"
+    r"forwarded|assigned|handed|asked|passed|routed|escalated)\b|(?:queued|accepted|pending|in progress|"
+    r"loading|thinking|generating|searching|"
     r"processing)"
     r"\W*$|[a-z' ]{1,40} (?:is |are )?(?:now |still )*(?:in progress|under way|underway|ongoing|pending)\W*$|give "
     r"me\b|one "
@@ -554,6 +568,8 @@ def _kind(text: str, turn: Turn) -> Kind | None:
         return Kind.FAILURE
     if _PLACEHOLDER.fullmatch(text):
         return Kind.CLAIM
+    if _NOTHING.fullmatch(text) or not any(map(str.isalnum, text)):
+        return Kind.NOTHING
     if "```" in text or "~~~" in text or _HEADING.search(text) or _MARKUP.search(text) or _CODE.search(text):
         return None
     if _LETTER.match(text) and _CLOSING.search(folded):

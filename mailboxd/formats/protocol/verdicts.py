@@ -87,6 +87,10 @@ _FAULT = re.compile(
     re.IGNORECASE,
 )
 """What a text says is wrong, at the time of the review."""
+_IS_DENIED = re.compile(
+    r"(?:false|no|nope|nein|non|never|not(?: yet)?|否|不)(?:\W*\Z|[ \t]*[.!;,:\u2014(]|[ \t]+[-\u2013][ \t])", re.I
+)
+"""What denies a verdict behind its mark: `approved: false`."""
 _DENIED = re.compile(r"\b(?:no|not|without|neither|nor|any|nothing)\b", re.IGNORECASE)
 _DECLARED = re.compile(
     r"\A[ \t]*(?:#{1,6}[ \t]*|[-*][ \t]+)?[*_]{0,3}(?:final |overall |my )?"
@@ -282,8 +286,10 @@ def _at_the_start(line: str) -> str | None:
         if with_nits := findings.WITH_NITS.match(rest.strip(" ,")):
             rest = rest.strip(" ,")[with_nits.end() :]
             return "" if _is_conditional(rest.strip(" .,;:-")) else _VERDICTS[phrase]
-        if re.match(r"[ \t]*(?:[.!;:,\u3002\uff01\uff0c\uff1a\u2014(]|[-\u2013][ \t])", rest):
-            after = rest.strip(" .!;:,\u3002\uff01\uff0c\u2014-\u2013(")
+        if re.match(r"[ \t]*(?:[.!?;:,=\u3002\uff01\uff0c\uff1a\u2014(]|[-\u2013][ \t])", rest):
+            after = rest.strip(" .!?;:,=\u3002\uff01\uff0c\u2014-\u2013(")
+            if _IS_DENIED.match(after):
+                return ""
             return "" if _is_conditional(after) else _VERDICTS[phrase]
         if _is_conditional(rest.strip()) or re.match(r"[ \t]+(?:and|or|with)\b", rest):
             return ""
