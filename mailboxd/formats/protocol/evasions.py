@@ -231,10 +231,12 @@ _PLACEHOLDER = re.compile(
 )
 _NOTHING = re.compile(
     r"[\W_]*(?:none|null|nil|nan|undefined|object object|"
-    r"(?:no|empty) (?:output|response|answer|content|result)|empty)[\W_]*",
+    r"(?:no|empty) (?:output|response|answer|content|result))[\W_]*",
     re.IGNORECASE,
 )
 """What programs print where there is no value."""
+_MOST_MARKS = 20
+"""Characters of a text of marks alone that says nothing; a longer one may be a drawing."""
 _LETTER = re.compile(
     r"\A(?:subject:[^\n]{0,200}\n+)?(?:dear|hello|hi|hey|good (?:morning|day|evening)|to whom|sehr geehrte|liebe|"
     r"lieber|hallo|cher|"
@@ -568,7 +570,7 @@ def _kind(text: str, turn: Turn) -> Kind | None:
         return Kind.FAILURE
     if _PLACEHOLDER.fullmatch(text):
         return Kind.CLAIM
-    if _NOTHING.fullmatch(text) or not any(map(str.isalnum, text)):
+    if _NOTHING.fullmatch(text) or (text != "[]" and len(text) <= _MOST_MARKS and not any(map(str.isalnum, text))):
         return Kind.NOTHING
     if "```" in text or "~~~" in text or _HEADING.search(text) or _MARKUP.search(text) or _CODE.search(text):
         return None
