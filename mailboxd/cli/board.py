@@ -26,7 +26,7 @@ from mailboxd.errors import MailboxdError, Refused
 from mailboxd.formats.drawing.style import fit, style_of
 from mailboxd.ledger.attention import DISMISSIBLE
 from mailboxd.ledger.task_queries import Filter
-from mailboxd.surfaces.web.page_models import PageModels, TaskRecord, search
+from mailboxd.surfaces.web.page_models import PageModels, TaskRecord, WorkspaceSummary, search
 from mailboxd.surfaces.web.workspaces import HELD, FormActions, WebWorkspace
 
 REFRESH_SECONDS = 1.0
@@ -368,9 +368,9 @@ class Board(App[None]):
 # Texts
 
 
-def _head(workspace: Row) -> Text:
-    states = counted(workspace.get("states", {}))
-    runs = "" if workspace.get("running") else ", no daemon"
+def _head(workspace: WorkspaceSummary) -> Text:
+    states = counted(workspace["states"])
+    runs = "" if workspace["running"] else ", no daemon"
     return Text(for_terminal(f"{workspace['agent'] or workspace['name']}  {workspace['grade']}{runs}  {states}"))
 
 

@@ -11,7 +11,7 @@ from mailboxd.core.model import Policy
 from mailboxd.core.operator_orders import BY_NAME
 from mailboxd.core.outcomes import Failed
 from mailboxd.host.clock import SystemClock
-from mailboxd.surfaces.web.page_models import Card, PageModels, TaskPage
+from mailboxd.surfaces.web.page_models import PageModels, TaskPage, WorkspaceSummary
 from mailboxd.surfaces.web.workspaces import WebWorkspace, WebWorkspaces
 from tests.cli.asking import PUBLISH, prepare
 from tests.cli.stage import Stage, child, make
@@ -56,9 +56,13 @@ def test_the_values_of_pages_are_what_their_types_say(stage: Stage, page: Inside
     assert pages["q3"]["below"]["items"]
     assert pages["q3"]["ending"]
     assert pages["done"]["diffs"]
-    cards = models.summary(place)["attention"]
-    assert cards
-    require_made_of(cards, list[Card])
+    summary = models.summary(place)
+    assert summary["attention"]
+    require_made_of(summary, WorkspaceSummary)
+    stage.ws.database.unlink()
+    summary = models.summary(place)
+    assert summary["error"]
+    require_made_of(summary, WorkspaceSummary)
 
 
 def test_a_subtask_has_its_title_in_the_drawing_and_in_the_list(stage: Stage, page: Inside) -> None:

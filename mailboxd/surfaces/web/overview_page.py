@@ -18,7 +18,7 @@ from mailboxd.ledger import attention, overview, task_queries
 from mailboxd.ledger.attention import Need
 from mailboxd.ledger.overview import Condition, Decision, Overview, Place, Section, Spent
 from mailboxd.perform.question_prompts import offered
-from mailboxd.surfaces.web.page_models import Card, PageModels, Row, held_orders, of_host, with_form
+from mailboxd.surfaces.web.page_models import Card, HeldHere, PageModels, Row, held_orders, of_host, with_form
 from mailboxd.surfaces.web.workspaces import WebWorkspace
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class _Look:
     """By local id."""
     asked: Mapping[str, ApprovalRow] = field(default_factory=dict)
     """The pending approvals, by id."""
-    held: Sequence[Row] = ()
+    held: Sequence[HeldHere] = ()
 
 
 def overview_values(models: PageModels) -> Row:

@@ -35,7 +35,7 @@ from mailboxd.core.explain.task_details import (
 from mailboxd.core.local_time import told
 from mailboxd.core.operator_orders import BY_NAME, OPERATOR_ORDERS, Field, OperatorOrder, Situation, sensible
 from mailboxd.core.sanitize import for_page
-from mailboxd.core.spending import standing_json
+from mailboxd.core.spending import CapDetails, standing_json
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import Phase, state_words
 from mailboxd.engine import operator_commands
@@ -137,7 +137,6 @@ _MAX_PROMPTS = 10
 _MAX_PROMPT = 20_000
 """Characters shown of one text."""
 _TOKEN = re.compile(rb"^([ \t]*reply_token[ \t]*:)[^\n]*", re.MULTILINE)
-_TERMINAL = ("completed", "failed", "cancelled")
 
 
 class Card(TypedDict):
@@ -182,6 +181,34 @@ class HeldLine(HeldOrderRow):
     together: str
     """Names all of them."""
     count: int
+
+
+class HeldHere(HeldLine):
+    key: str
+    """Of its workspace."""
+
+
+class WorkspaceSummary(TypedDict):
+    """The head of a workspace's page. If it cannot be read, `error` says why, and the rest is empty."""
+
+    key: str
+    path: str
+    name: str
+    agent: str
+    grade: str
+    running: bool
+    """Its daemon is."""
+    troubles: list[str]
+    """What mends itself."""
+    states: dict[str, int]
+    """By `vocabulary.STATES`."""
+    attention: list[Card]
+    attention_total: int
+    failed: list[Card]
+    failed_total: int
+    held: list[HeldHere]
+    spending: list[CapDetails]
+    error: str
 
 
 class Below(TypedDict):
@@ -266,32 +293,32 @@ class PageModels:
         with opened(workspace.ws.database) as report, report.snapshot():
             yield report
 
-    def summary(self, workspace: WebWorkspace) -> Row:
-        """One workspace; if it cannot be read, `error` says why. Raises nothing."""
-        shown: Row = {"key": workspace.key, "path": workspace.path, "name": workspace.ws.root.name, "agent": ""}
-        shown |= {"attention": [], "attention_total": 0, "failed": [], "failed_total": 0, "held": []}
+    def summary(self, workspace: WebWorkspace) -> WorkspaceSummary:
+        """One workspace. Raises nothing."""
+        shown: WorkspaceSummary = {
+            "key": workspace.key, "path": workspace.path, "name": workspace.ws.root.name, "agent": "",
+            "grade": Grade.OFF.value, "running": False, "troubles": [], "states": {}, "attention": [],
+            "attention_total": 0, "failed": [], "failed_total": 0, "held": [], "spending": [], "error": "",
+        }  # fmt: skip
         try:
-            shown |= {"agent": self.workspaces.agent(workspace)}
-            shown |= self.daemon_status(workspace)
+            shown["agent"] = self.workspaces.agent(workspace)
+            pid, now = lock.holder(workspace.ws), self.clock.now()
+            grade, troubles = health.read(workspace.ws, pid, now, self.clock.monotonic())
+            shown["grade"], shown["running"] = grade.value, pid is not None
+            shown["troubles"] = [f"{one.where}: {one.why}" for one in troubles if not one.needs_person(now)]
             with self.report(workspace) as report:
                 shown["agent"] = shown["agent"] or report.agent() or ""
-                return shown | self._counts(workspace, report, shown)
+                self._count(workspace, report, grade, shown)
         except (MailboxdError, OSError) as error:
-            said = str(error) if workspace.ws.state.is_dir() else f"{workspace.path}: the workspace no longer exists"
-            return shown | {"grade": shown.get("grade", "off"), "error": said}
-
-    def daemon_status(self, workspace: WebWorkspace) -> Row:
-        """The health of the daemon."""
-        pid, now = lock.holder(workspace.ws), self.clock.now()
-        grade, troubles = health.read(workspace.ws, pid, now, self.clock.monotonic())
-        said = [f"{trouble.where}: {trouble.why}" for trouble in troubles if not trouble.needs_person(now)]
-        return {"grade": Grade(grade).value, "troubles": said, "running": pid is not None, "pid": pid or None}
+            gone = f"{workspace.path}: the workspace no longer exists"
+            shown["error"] = str(error) if workspace.ws.state.is_dir() else gone
+        return shown
 
     def seen(self, workspace: WebWorkspace) -> Seen:
         return seen_items.seen(workspace.ws.root, self.workspaces.environ, self.clock.now())
 
-    def _counts(self, workspace: WebWorkspace, report: Report, shown: Row) -> Row:
-        phases, standing = report.phases(), report.spending(self.clock.now())
+    def _count(self, workspace: WebWorkspace, report: Report, grade: Grade, shown: WorkspaceSummary) -> None:
+        """Add what is in the database."""
         waiting = attention.of(
             workspace.ws, report, self.clock, attention.program_for(workspace.ws), self.seen(workspace), most=_MAX_ITEMS
         )
@@ -299,31 +326,25 @@ class PageModels:
         tasks = {task.local_id: task for task in waiting.snapshot.tasks.values()}
         titles = task_queries.titles(report, {item.task for item in waiting.items})
         listed = [item for item in waiting.items if item.kind is not Need.ENDING]  # `held` has them, with a button
-        key, agent = workspace.key, str(shown["agent"])
+        key, agent = workspace.key, shown["agent"]
         items = [
             with_form(item, asked.get(item.id), tasks.get(item.task), key, agent, titles.get(item.task, ""))
             for item in listed
         ]
-        return {
-            "grade": waiting.graded(Grade(shown["grade"]), lock.holder(workspace.ws)).value,
-            "phases": phases,
-            "states": waiting.states(phases),
-            "open": sum(count for phase, count in phases.items() if phase not in _TERMINAL),
-            "total": sum(phases.values()),
-            "attention": [item for item in items if item["kind"] != Need.FAILED],
-            "attention_total": waiting.total - waiting.failures - (len(waiting.items) - len(listed)),
-            "failed": [item for item in items if item["kind"] == Need.FAILED],
-            "failed_total": waiting.failures,
-            "held": [{**row, "key": workspace.key} for row in held_orders(report)],
-            "breakers": list(waiting.snapshot.breakers.items()),
-            "room": report.room(),
-            "spending": [] if standing is None else standing_json(standing, attention.program_for(workspace.ws)),
-        }
+        shown["grade"] = waiting.graded(grade, lock.holder(workspace.ws)).value
+        shown["states"] = waiting.states(report.phases())
+        shown["attention"] = [item for item in items if item["kind"] != Need.FAILED]
+        shown["attention_total"] = waiting.total - waiting.failures - (len(waiting.items) - len(listed))
+        shown["failed"] = [item for item in items if item["kind"] == Need.FAILED]
+        shown["failed_total"] = waiting.failures
+        shown["held"] = [{**row, "key": workspace.key} for row in held_orders(report)]
+        if (standing := report.spending(self.clock.now())) is not None:
+            shown["spending"] = standing_json(standing, attention.program_for(workspace.ws))
 
     def workspace(self, workspace: WebWorkspace, wanted: task_queries.Filter, page: int) -> Row:
         """The workspace and one page (from 1) of its tasks."""
         shown, found = self.summary(workspace), Row(rows=[], total=0, agents=[], events_shown=[], later=[])
-        if "error" not in shown:
+        if not shown["error"]:
             with self.report(workspace) as report:
                 rows, total = task_queries.list_tasks(report, wanted, limit=PAGE_SIZE, offset=(page - 1) * PAGE_SIZE)
                 found = {"rows": rows, "total": total, "agents": task_queries.list_agents(report, 200)}
