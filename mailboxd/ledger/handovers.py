@@ -16,13 +16,17 @@ from mailboxd.core.model import Handover
 from mailboxd.core.times import plus
 from mailboxd.errors import WorldError
 from mailboxd.ledger.database import connect
+from mailboxd.ledger.task_cache import HandedOver, TaskCache
 
 _HOUR = 3600.0
 _PATIENCE_MS = 100
 _LATEST = 64
 """Turns of an agent among which those are looked for that ran when a file was written."""
 _LET_GO = "SELECT max(let_go) FROM handovers WHERE source = ? AND let_go IS NOT NULL"
-_TASKS = "SELECT count(*) FROM (SELECT 1 FROM handovers WHERE source = ? AND at > ? AND counts LIMIT ?)"
+_TASKS = (
+    "SELECT count(*), coalesce(min(at), '') FROM"
+    " (SELECT at FROM handovers WHERE source = ? AND at > ? AND counts ORDER BY at DESC LIMIT ?)"
+)
 _TURNS = (
     "SELECT coalesce(sum(t.tree_turns), 0) FROM handovers h JOIN tasks t ON t.id = h.task"
     " WHERE h.source = ? AND h.at > ? AND h.counts"
@@ -62,13 +66,15 @@ class Chain:
 class Handovers:
     """What came into this workspace's inbox before."""
 
-    def __init__(self, db: sqlite3.Connection) -> None:
+    def __init__(self, db: sqlite3.Connection, cache: TaskCache) -> None:
         self._db = db
+        self._cache = cache
 
     def earlier(self, given: Handover, bounds: Bounds, now: str) -> Earlier:
         """What came here before `given`, of its chain and of its source.
 
-        A pile of thousands is asked about for each of them, so nothing is counted beyond what holds a task.
+        A pile of thousands is asked about for each of them, so nothing is counted beyond what holds a task, and not
+        before it may have been reached: until then `tasks` may be more than have come.
         """
         since, source, same, tasks, turns = plus(now, -_HOUR), given.source, 0, 0, 0
         if given.text and given.began:
@@ -79,10 +85,18 @@ class Handovers:
             let_go = self._db.execute(_LET_GO, (source,)).fetchone()[0]
             since = max(since, let_go or "")
         if most := most_tasks(given, bounds):
-            tasks = self._count(_TASKS, source, since, most)
+            tasks = self._tasks(source, since, most)
         if most_turns(given, bounds) and not (most and tasks >= most):
             turns = self._count(_TURNS, source, since)
         return Earlier(same, tasks, turns)
+
+    def _tasks(self, source: str, since: str, limit: int) -> int:
+        known = self._cache.handed_over.get(source)
+        if known is None or not known.tells(limit, since):
+            count, oldest = self._db.execute(_TASKS, (source, since, limit)).fetchone()
+            known = HandedOver(limit, since, count, oldest if count >= limit else "")
+            self._cache.handed_over[source] = known
+        return known.most
 
     def _count(self, query: str, *values: object) -> int:
         return int(self._db.execute(query, values).fetchone()[0])

@@ -26,7 +26,7 @@ from mailboxd.ledger.row_mapping import (
     row_of,
 )
 from mailboxd.ledger.spending import cap_raised, turn_spent
-from mailboxd.ledger.task_cache import ASKED_IN_TURN, HELD, STEERED, Counts, TaskCache
+from mailboxd.ledger.task_cache import ASKED_IN_TURN, AWAITED, HELD, REJECTED, REPEATED, STEERED, Counts, TaskCache
 
 UNMET = (
     "(SELECT count(*) FROM dependencies d LEFT JOIN tasks n ON n.id = d.needs"
@@ -73,8 +73,10 @@ def _task_created(
         if "flow" not in task:
             cache.keep_counts(known.id, Counts(seq, bool(place[2]), place[0]))
     cache.moved(task["id"])
+    if needs:
+        cache.absent.discard(AWAITED)
     if "handover" in task.get("origin", ()):
-        _handed_over(db, task["id"], event.data["at"], task["origin"])
+        _handed_over(db, task["id"], event.data["at"], task["origin"], cache)
     if "flow" in task:
         cache.some_choose = True
         db.execute(_CANCELLED_COUNTS, (task["id"],))
@@ -119,9 +121,11 @@ def _count(db: Connection, cache: TaskCache, task_id: str, **counts: int) -> Non
         cache.moved(task_id)
 
 
-def _handed_over(db: Connection, task: str, at: str, origin: Mapping[str, Any]) -> None:
+def _handed_over(db: Connection, task: str, at: str, origin: Mapping[str, Any], cache: TaskCache) -> None:
     """Record who handed a task over; it keeps its time when a person lets it go on."""
     row = from_json(Handover, origin["handover"])
+    if (known := cache.handed_over.get(row.source)) is not None:
+        known.most += 1
     db.execute(
         "INSERT INTO handovers VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)"
         " ON CONFLICT (task) DO UPDATE SET began = ?4, let_go = ?7",
@@ -296,7 +300,7 @@ def _task_changed(db: Connection, event: Event, cache: TaskCache) -> None:
     db.change_later("tasks", event.task, columns)
     cache.moved(event.task)
     if "handover" in changes.get("origin", ()):
-        _handed_over(db, event.task, event.data["at"], changes["origin"])
+        _handed_over(db, event.task, event.data["at"], changes["origin"], cache)
 
 
 def _passed(db: Connection, task_id: str | None, source: str, target: str, cache: TaskCache) -> None:
@@ -329,6 +333,7 @@ def _needs_changed(db: Connection, event: Event, cache: TaskCache) -> None:
     cache.forget_counts()
     cache.forget_queue()
     cache.needs.clear()
+    cache.absent.discard(AWAITED)
     db.execute("DELETE FROM dependencies WHERE task = ?", (event.task,))
     db.executemany("INSERT OR IGNORE INTO dependencies VALUES (?, ?)", [(event.task, n) for n in event.data["needs"]])
     db.execute(f"UPDATE tasks SET unmet = {UNMET} WHERE id = ?1", (event.task,))
@@ -390,13 +395,21 @@ _SAME_NAME = f"{_REJECTED} AND name = ?2 AND coalesce(sender, ?3) = ?3"
 _SAME_WORK = f"{_REJECTED} AND task_id IS NOT NULL AND task_id = ?2 AND sender = ?3"
 
 
-def _message_received(db: Connection, event: Event) -> None:
+_ANY_REJECTED = "SELECT 1 FROM messages WHERE verdict = 'rejected' AND dismissed IS NULL LIMIT 1"
+
+
+def _message_received(db: Connection, event: Event, cache: TaskCache) -> None:
     """A rejected file no longer needs attention once its sender's next version of it is accepted."""
     _message_recorded(db, event)
     at, message = event.data["at"], event.data["message"]
-    if message["verdict"] == "accepted":
+    if message["verdict"] == "accepted" and not cache.is_absent(REJECTED, _ANY_REJECTED):
         db.execute(_SAME_NAME, (at, message["name"], message.get("sender")))
         db.execute(_SAME_WORK, (at, message.get("task_id"), message.get("sender")))
+
+
+def _message_rejected(db: Connection, event: Event, cache: TaskCache) -> None:
+    cache.absent.discard(REJECTED)
+    _message_recorded(db, event)
 
 
 def _message_dismissed(db: Connection, event: Event) -> None:
@@ -487,11 +500,12 @@ def _order_released(db: Connection, event: Event) -> None:
     db.execute("DELETE FROM held_orders WHERE id = ?", (event.data["id"],))
 
 
-def _repetition_created(db: Connection, event: Event) -> None:
+def _repetition_created(db: Connection, event: Event, cache: TaskCache) -> None:
     one = event.data["repetition"]
+    cache.absent.discard(REPEATED)
     db.execute(_INSERT_REPETITION, row_of(Repetition, one))
     if "handover" in event.data:
-        _handed_over(db, one["id"], event.data["at"], event.data)
+        _handed_over(db, one["id"], event.data["at"], event.data, cache)
 
 
 def _repetition_ran(db: Connection, event: Event) -> None:
@@ -516,6 +530,9 @@ _COUNTERS: Mapping[Kind, Callable[[Connection, Event, TaskCache], None]] = {
     Kind.BREAKER_HALF_OPEN: breaker_moved,
     Kind.BREAKER_CLOSED: breaker_moved,
     Kind.APPROVAL_REQUESTED: _approval_requested,
+    Kind.REPETITION_CREATED: _repetition_created,
+    Kind.MESSAGE_RECEIVED: _message_received,
+    Kind.MESSAGE_REJECTED: _message_rejected,
 }
 """What writes something that the cache keeps."""
 _WRITERS: Mapping[Kind, Callable[[Connection, Event], None]] = {
@@ -539,12 +556,9 @@ _WRITERS: Mapping[Kind, Callable[[Connection, Event], None]] = {
     Kind.ORDER_HELD: _order_held,
     Kind.ORDER_RELEASED: _order_released,
     Kind.CAP_RAISED: cap_raised,
-    Kind.REPETITION_CREATED: _repetition_created,
     Kind.REPETITION_RAN: _repetition_ran,
     Kind.REPETITION_CHANGED: _repetition_changed,
-    Kind.MESSAGE_RECEIVED: _message_received,
     Kind.MESSAGE_DISMISSED: _message_dismissed,
-    Kind.MESSAGE_REJECTED: _message_recorded,
     Kind.MESSAGE_SENT: _message_recorded,
     Kind.MESSAGE_FILED: _message_filed,
     Kind.MESSAGE_UNDELIVERED: _message_undelivered,

@@ -46,6 +46,8 @@ class Repetitions:
 
     def named(self, name: str) -> Repetition | None:
         """The one of this name or id that goes on, else the latest."""
+        if self._cache is not None and self._db.in_transaction and self._cache.nothing_repeats():
+            return None
         row = self._db.execute(
             f"{_SELECT} WHERE name = ?1 OR id = ?1 ORDER BY ended = '' DESC, rowid DESC LIMIT 1", (name,)
         ).fetchone()

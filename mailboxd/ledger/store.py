@@ -71,7 +71,7 @@ class Store:
         self.stale_files = StaleFiles(db, self.tasks)
         self.refused_files = RefusedFiles(db)
         self.doubts = Doubts(db)
-        self.handovers = Handovers(db)
+        self.handovers = Handovers(db, self.cache)
         self.untold_notices = UntoldNotices(db)
         self.held_orders = HeldOrders(db, self.cache)
         self.repetitions = Repetitions(db, self.cache)

@@ -19,6 +19,9 @@ PENDING = {"run_turn": "calls", "look_up": "calls", "run_check": "calls", "creat
 HELD, STEERED, ASKED_IN_TURN = "held", "steered", "asked in a turn"
 """Tasks that are held; running attempts with instructions that their agents have not read; turns that wait for a person
 to approve something."""
+AWAITED, REPEATED, REJECTED = "awaited", "repeated", "rejected"
+"""Names of tasks that have not arrived and that others follow; work that repeats; rejected files that a person has not
+seen."""
 FOREVER = "9999-12-31T23:59:59.999Z"
 """The latest time."""
 _MOST = 1024
@@ -62,6 +65,25 @@ class Counts:
         return Spent(self.spent_tokens, self.spent_usd, self.turns, self.tree_turns, self.tree_tasks)
 
 
+@dataclass(slots=True)
+class HandedOver:
+    """The tasks that a source has handed over, as far as it matters whether a limit is reached."""
+
+    limit: int
+    since: str
+    """After which they were counted."""
+    most: int
+    """No fewer than have come since then; counted no further than the limit."""
+    reached_until: str
+    """If it is reached: for how late a `since` it still is. Else empty."""
+
+    def tells(self, limit: int, since: str) -> bool:
+        """Whether this says if at least `limit` have come after `since`."""
+        if limit != self.limit or since < self.since:
+            return False
+        return self.most < limit or since < self.reached_until
+
+
 class TaskCache:
     """Tasks, their latest attempts and their counts as of the end of the log.
 
@@ -86,7 +108,9 @@ class TaskCache:
         self.some_claim: bool | None = None
         """Whether any open task claims paths; None = not known."""
         self.absent: set[str] = set()
-        """What is known not to exist in any task: `HELD`, `STEERED`, `ASKED_IN_TURN`."""
+        """What is known not to exist: of `HELD`, `STEERED`, `ASKED_IN_TURN`, `AWAITED`, `REPEATED`, `REJECTED`."""
+        self.handed_over: dict[str, HandedOver] = {}
+        """By source."""
         self.needs: dict[str, tuple[str, ...]] = {}
         """The dependencies of tasks that this process created."""
         self.all_children_exist = False
@@ -107,6 +131,7 @@ class TaskCache:
         self.breakers = None
         self.some_choose = self.some_claim = None
         self.absent.clear()
+        self.handed_over.clear()
         self.needs.clear()
 
     def keep(self, task: Task) -> None:
@@ -148,6 +173,10 @@ class TaskCache:
                 return False
             self.absent.add(what)
         return True
+
+    def nothing_repeats(self) -> bool:
+        """Whether no work has ever repeated; inside a transaction."""
+        return self.is_absent(REPEATED, "SELECT 1 FROM repetitions LIMIT 1")
 
     # counts
 

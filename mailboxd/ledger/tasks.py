@@ -40,13 +40,14 @@ from mailboxd.ledger.row_mapping import (
     read_attempt,
     read_task,
 )
-from mailboxd.ledger.task_cache import STEERED, Counts, TaskCache
+from mailboxd.ledger.task_cache import AWAITED, STEERED, Counts, TaskCache
 
 ASKING = frozenset({Phase.EXECUTING, Phase.AWAITING_APPROVAL, Phase.READY_TO_RESUME})
 """Phases in which approvals matter to every decision."""
 _ACTS = "('prepare', 'perform')"
 _GATES = {Phase(gate.value) for gate in Gate}
-
+_HAS_NOT_ARRIVED = f"needs >= '{unknown('')}' AND needs < '{chr(ord(unknown('')) + 1)}'"
+_ANY_AWAITED = f"SELECT 1 FROM dependencies WHERE {_HAS_NOT_ARRIVED} LIMIT 1"
 
 _DIGEST = re.compile(r"-[0-9a-f]{8}(-[0-9]+)?$")
 _SUFFIX = "-[0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f][0-9a-f]"
@@ -183,10 +184,11 @@ class Tasks:
 
     def await_unknown(self) -> list[tuple[str, str]]:
         """The open root tasks that follow one that has not arrived, each with a name of such a one."""
+        if self._cache.is_absent(AWAITED, _ANY_AWAITED):
+            return []
         rows = self._db.execute(
             "SELECT d.task, d.needs FROM dependencies d JOIN tasks t ON t.id = d.task"
-            f" WHERE d.needs >= ? AND d.needs < ? AND {OPEN} ORDER BY t.seq",
-            (first := unknown(""), chr(ord(first) + 1)),
+            f" WHERE {_HAS_NOT_ARRIVED} AND {OPEN} ORDER BY t.seq"
         )
         return [(task, name_of_unknown(need)) for task, need in rows]
 
