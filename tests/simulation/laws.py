@@ -17,7 +17,7 @@ from mailboxd.engine.engine import Engine
 from mailboxd.ledger import event_log
 from mailboxd.ledger.outbox import latest_turn_of
 from mailboxd.ledger.store import Store
-from mailboxd.ledger.task_cache import ASKED_IN_TURN, HELD, STEERED
+from mailboxd.ledger.task_cache import ASKED_IN_TURN, AWAITED, HELD, REJECTED, REPEATED, STEERED
 from tests.simulation.consents import Consents
 from tests.simulation.script import OWN
 
@@ -452,7 +452,11 @@ _ABSENT = {
     HELD: "SELECT 1 FROM tasks WHERE held <> ''",
     STEERED: "SELECT 1 FROM attempts WHERE steered <> '' AND status = 'running'",
     ASKED_IN_TURN: "SELECT 1 FROM approvals WHERE status = 'pending' AND purpose = 'permission'",
+    AWAITED: "SELECT 1 FROM dependencies WHERE needs LIKE '?%'",
+    REPEATED: "SELECT 1 FROM repetitions",
+    REJECTED: "SELECT 1 FROM messages WHERE verdict = 'rejected' AND dismissed IS NULL",
 }
+_HANDED_OVER = "SELECT count(*) FROM handovers WHERE source = ? AND at > ? AND counts"
 
 
 def remembering(store: Store) -> None:
@@ -483,6 +487,11 @@ def remembering(store: Store) -> None:
             assert (turn.after_again, turn.seq) == (bool(read[0]), read[1] or 0), agent
         for what in store.cache.absent:
             assert store.db.execute(_ABSENT[what]).fetchone() is None, what
+        for source, known in store.cache.handed_over.items():
+            count = store.db.execute(_HANDED_OVER, (source, known.since)).fetchone()[0]
+            assert min(count, known.limit) <= known.most, source
+            if known.reached_until:
+                assert count >= known.limit, source
         if store.cache.some_choose is False:
             assert not tables.tasks._some_choose()
         if store.cache.breakers is not None:
