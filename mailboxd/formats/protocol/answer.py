@@ -853,6 +853,12 @@ def _plain(text: str, asked: Asked) -> Answer:
         return Results(text)
     if correction is not None and correction.claim and evasions.confirms(text):
         return _confirmed(correction.claim, asked)
+    if (correction is None or not correction.claim) and _is_quoted_form(text, asked):
+        return Unclear(
+            (f"All of the answer is quoted (`> `), so it may be somebody else's. Send it without. {evasions.SURE}",),
+            text,
+            is_claim=True,
+        )
     in_place = "task.md" in text or (asked.turn is Turn.WORK and bool(asked.subtasks))
     found = evasions.evasion(text, asked.turn, asked.agents or ())
     if found is not None and (not in_place or found.kind is Kind.CALL):
@@ -860,6 +866,18 @@ def _plain(text: str, asked: Asked) -> Answer:
     if not in_place and (correction is None or not correction.claim) and _shares_out(text, asked):
         return _perhaps_planned(text)
     return _with_actions(text)
+
+
+def _is_quoted_form(text: str, asked: Asked) -> bool:
+    """Whether every line of a text is quoted, and what is quoted is a form or a plan."""
+    lines = text.split("\n")
+    if not all(line.startswith(">") or not line.strip() for line in lines):
+        return False
+    bare = "\n".join(line.removeprefix(">").removeprefix(" ") for line in lines).strip()
+    try:
+        return _structured(bare, asked) is not None
+    except MessageError:
+        return True
 
 
 def _evaded(text: str, found: evasions.Evasion, asked: Asked) -> Answer:
