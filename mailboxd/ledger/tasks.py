@@ -525,11 +525,13 @@ class Tasks:
         return [known.get(row[0]) or read_task(row) for row in rows]
 
     def dependencies(self, task_id: str) -> list[Task]:
-        """The direct dependencies. They have usually just ended, and are in the cache."""
-        needs = self._cache.needs.get(task_id)
-        if needs is None or len(needs) > 1 or not self._cache.is_current():
+        """The direct dependencies, oldest first. They have usually just ended, and are in the cache."""
+        needs, counts = self._cache.needs.get(task_id), self._cache.counts
+        if needs is None or not self._cache.is_current() or (len(needs) > 1 and not counts.keys() >= {*needs}):
             sql = "SELECT t.id FROM dependencies d JOIN tasks t ON t.id = d.needs WHERE d.task = ? ORDER BY t.seq"
             needs = tuple(row[0] for row in self._db.execute(sql, (task_id,)))
+        elif len(needs) > 1:
+            needs = tuple(sorted(needs, key=lambda need: counts[need].seq))
         return [task for needed in needs if (task := self.get(needed)) is not None]
 
     def count(self) -> int:

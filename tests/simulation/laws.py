@@ -480,6 +480,7 @@ def remembering(store: Store) -> None:
             assert not tables.held_orders.due(before)
         for task_id, needs in store.cache.needs.items():
             assert tables.tasks.needs(task_id) == sorted(needs), task_id
+            assert tables.tasks.dependencies(task_id) == store.tasks.dependencies(task_id), task_id
         if (queue := store.schedule.known_queue()) is not None:
             assert [*queue] == [*tables.schedule.read_queue()]
         for agent, turn in store.outbox._turns.items():

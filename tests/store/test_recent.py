@@ -105,7 +105,7 @@ def test_a_task_is_read_once_and_carried_on_by_its_events(ours: Store) -> None:
 def test_a_task_that_is_created_here_is_not_read(ours: Store) -> None:
     parent = replace(a_task("parent"), phase=Phase.EXECUTING)
     first, second = (replace(a_task(name), parent=parent.id, root=parent.id) for name in ("first", "second"))
-    needs: dict[str, list[str]] = {first.id: ["tsk_job"], second.id: ["tsk_job", first.id, first.id]}
+    needs: dict[str, list[str]] = {first.id: ["tsk_job"], second.id: [first.id, "tsk_job", first.id]}
     tasks = (parent, first, second)
     created = [
         Event(Kind.TASK_CREATED, task.id, {"at": NOW, "needs": needs.get(task.id, []), "task": to_json(task)})
@@ -116,6 +116,11 @@ def test_a_task_that_is_created_here_is_not_read(ours: Store) -> None:
         with statements(ours) as read:
             ours.append(created, NOW, born=tasks)
             known = [(ours.tasks.get(task.id), ours.tasks.counts(task.id)) for task in tasks]
+            assert [task.key for task in ours.tasks.dependencies(first.id)] == ["job"]
+        assert read == []
+        ours.tasks.counts("tsk_job")
+        with statements(ours) as read:
+            assert [task.key for task in ours.tasks.dependencies(second.id)] == ["job", "first"]
         assert read == []
     stored = Store(ours.db)
     assert known == [(stored.tasks.get(task.id), stored.tasks.counts(task.id)) for task in tasks]
