@@ -214,7 +214,9 @@ class Board(App[None]):
         if not self.query("#head"):
             return  # a form is open, or the screen is closing
         shown = self._models.workspace(self._workspace, Filter(words=self._words), 1)
-        rows = {f"i{item['target']}": item for item in shown["workspace"]["attention"] if not self._words}
+        rows: dict[str, Row] = {
+            f"i{item['target']}": item for item in shown["workspace"]["attention"] if not self._words
+        }
         held = {f"h{row['id']}": {**row, "agent": row["by"], "held": True} for row in shown["workspace"]["held"]}
         waiting = {item["task"] for item in rows.values()}
         rest = [row for row in shown["rows"] if row["local_id"] not in waiting]

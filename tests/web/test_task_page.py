@@ -11,7 +11,8 @@ from mailboxd.core.model import Policy
 from mailboxd.core.operator_orders import BY_NAME
 from mailboxd.core.outcomes import Failed
 from mailboxd.host.clock import SystemClock
-from mailboxd.surfaces.web.page_models import PageModels, TaskPage, WorkspaceSummary
+from mailboxd.ledger.task_queries import Filter
+from mailboxd.surfaces.web.page_models import EventsPage, MessagesPage, PageModels, TaskPage, TasksPage
 from mailboxd.surfaces.web.workspaces import WebWorkspace, WebWorkspaces
 from tests.cli.asking import PUBLISH, prepare
 from tests.cli.stage import Stage, child, make
@@ -56,13 +57,15 @@ def test_the_values_of_pages_are_what_their_types_say(stage: Stage, page: Inside
     assert pages["q3"]["below"]["items"]
     assert pages["q3"]["ending"]
     assert pages["done"]["diffs"]
-    summary = models.summary(place)
-    assert summary["attention"]
-    require_made_of(summary, WorkspaceSummary)
+    tasks = models.workspace(place, Filter(children=True), 1)
+    assert tasks["workspace"]["attention"]
+    require_made_of(tasks, TasksPage)
+    require_made_of(models.log(place, "q3", 1), EventsPage)
+    require_made_of(models.messages(place, "", 1), MessagesPage)
     stage.ws.database.unlink()
-    summary = models.summary(place)
-    assert summary["error"]
-    require_made_of(summary, WorkspaceSummary)
+    tasks = models.workspace(place, Filter(), 1)
+    assert tasks["workspace"]["error"]
+    require_made_of(tasks, TasksPage)
 
 
 def test_a_subtask_has_its_title_in_the_drawing_and_in_the_list(stage: Stage, page: Inside) -> None:

@@ -285,10 +285,11 @@ class WebApp:
         found = self.models.workspace(workspace, wanted, _number(request.query_params.get("page", "1")))
         asked = _asked(wanted)
         sent = request.query_params.get("sent", "")
-        became = found["sent"] = self.models.became_of(workspace, sent) if is_id(sent) else None
+        became = self.models.became_of(workspace, sent) if is_id(sent) else None
         if became and became["task"] and not hasattr(request.state, "problem"):
             return _redirect(f"/w/{workspace.key}/t/{became['task']}?done=taken")
-        shown = found | {"filter": wanted, "parent": above, "query": _query(asked), "asked": asked | {"parent": above}}
+        shown = {**found, "sent": became, "filter": wanted, "parent": above, "query": _query(asked)}
+        shown["asked"] = asked | {"parent": above}
         shown["saved"], shown["here"] = [] if above else self.models.searches(), _searched(request)
         return self._answer(request, "workspace.html", shown, live=[workspace])
 

@@ -17,6 +17,7 @@ from mailboxd.core import entrance
 from mailboxd.core.explain import why
 from mailboxd.core.explain.milestones import Milestone, milestones
 from mailboxd.core.explain.model import Cause, Question, TaskSnapshot
+from mailboxd.core.explain.overview_details import LaterTask, RepetitionDetails, RunRow
 from mailboxd.core.explain.task_details import (
     AncestorRow,
     ApprovalDetails,
@@ -24,7 +25,10 @@ from mailboxd.core.explain.task_details import (
     AttemptResult,
     BelowCounts,
     CheckRun,
+    EventRow,
     HeldOrderRow,
+    ListedMessage,
+    ListedTask,
     ReceivedMessage,
     Split,
     Successor,
@@ -36,6 +40,7 @@ from mailboxd.core.local_time import told
 from mailboxd.core.operator_orders import BY_NAME, OPERATOR_ORDERS, Field, OperatorOrder, Situation, sensible
 from mailboxd.core.sanitize import for_page
 from mailboxd.core.spending import CapDetails, standing_json
+from mailboxd.core.standstill import Standstill
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import Phase, state_words
 from mailboxd.engine import operator_commands
@@ -211,6 +216,53 @@ class WorkspaceSummary(TypedDict):
     error: str
 
 
+class LaterLine(LaterTask):
+    told: str
+    """The time as its zone has it."""
+
+
+class RepetitionLine(RepetitionDetails):
+    told: str
+    history: list[RunRow]
+    """Its latest runs."""
+
+
+class TasksPage(TypedDict):
+    """The page of a workspace, with one page (from 1) of its tasks."""
+
+    workspace: WorkspaceSummary
+    rows: list[ListedTask]
+    total: int
+    page: int
+    pages_total: int
+    agents: list[str]
+    """Those that have or had tasks."""
+    events_shown: list[EventRow]
+    """The latest."""
+    later: list[LaterLine | RepetitionLine]
+    paused: Standstill | None
+
+
+class EventsPage(TypedDict):
+    """One page (from 1) of the events of a task."""
+
+    rows: list[EventRow]
+    total: int
+    title: str
+    page: int
+    pages_total: int
+
+
+class MessagesPage(TypedDict):
+    """One page (from 1) of the messages with a verdict; empty: with any."""
+
+    rows: list[ListedMessage]
+    total: int
+    page: int
+    pages_total: int
+    verdict: str
+
+
 class Below(TypedDict):
     """What below a task needs a person: the first of `total`."""
 
@@ -341,17 +393,23 @@ class PageModels:
         if (standing := report.spending(self.clock.now())) is not None:
             shown["spending"] = standing_json(standing, attention.program_for(workspace.ws))
 
-    def workspace(self, workspace: WebWorkspace, wanted: task_queries.Filter, page: int) -> Row:
+    def workspace(self, workspace: WebWorkspace, wanted: task_queries.Filter, page: int) -> TasksPage:
         """The workspace and one page (from 1) of its tasks."""
-        shown, found = self.summary(workspace), Row(rows=[], total=0, agents=[], events_shown=[], later=[])
+        shown, paused = self.summary(workspace), standstills.standstill(self.workspaces.environ)
+        found: TasksPage = {
+            "workspace": shown, "rows": [], "total": 0, "page": page, "pages_total": _pages(0), "agents": [],
+            "events_shown": [], "later": [], "paused": paused,
+        }  # fmt: skip
         if not shown["error"]:
             with self.report(workspace) as report:
-                rows, total = task_queries.list_tasks(report, wanted, limit=PAGE_SIZE, offset=(page - 1) * PAGE_SIZE)
-                found = {"rows": rows, "total": total, "agents": task_queries.list_agents(report, 200)}
+                found["rows"], found["total"] = task_queries.list_tasks(
+                    report, wanted, limit=PAGE_SIZE, offset=(page - 1) * PAGE_SIZE
+                )
+                found["pages_total"] = _pages(found["total"])
+                found["agents"] = task_queries.list_agents(report, 200)
                 found["events_shown"] = task_queries.latest_events(report, None, 12)
                 found["later"] = self._later(workspace, report)
-        found["paused"] = standstills.standstill(self.workspaces.environ)
-        return found | {"workspace": shown, "page": page, "pages_total": _pages(found["total"])}
+        return found
 
     def for_many(self, workspace: WebWorkspace, order: bulk.BulkOrder, wanted: task_queries.Filter) -> Row:
         """The tasks of a list for which an order makes sense: their number, and the first of them."""
@@ -411,14 +469,17 @@ class PageModels:
             found = index.find(SearchQuery(words, type=kind, limit=_MOST_FOUND))
         return tuple(dict.fromkeys(hit["task"] for hit in found if hit["task"]))
 
-    def _later(self, workspace: WebWorkspace, report: Report) -> list[Row]:
-        """What begins later, and what repeats, with its latest runs."""
-        rows: list[Row] = []
+    def _later(self, workspace: WebWorkspace, report: Report) -> list[LaterLine | RepetitionLine]:
+        rows: list[LaterLine | RepetitionLine] = []
         for row in later(report, self.clock.now(), _MAX_LATER):
-            zone = row["zone"] if row["kind"] == "repetition" else ""
-            rows.append({**row, "told": told(row["at"], called(zone or zone_of(workspace.ws.config)))})
-            if row["kind"] == "repetition" and (one := repetition_called(report, row["name"])) is not None:
-                rows[-1]["history"] = history(report, one, _MAX_RUNS)
+            zone = (row["zone"] if row["kind"] == "repetition" else "") or zone_of(workspace.ws.config)
+            time = told(row["at"], called(zone))
+            if row["kind"] == "task":
+                rows.append({**row, "told": time})
+            else:
+                one = repetition_called(report, row["name"])
+                runs = [] if one is None else history(report, one, _MAX_RUNS)
+                rows.append({**row, "told": time, "history": runs})
         return rows
 
     def became_of(self, workspace: WebWorkspace, message_id: str) -> ReceivedMessage | None:
@@ -496,7 +557,7 @@ class PageModels:
                 items.append(with_form(item, None, task, *place))
         return {"items": items, "total": len(items) + total - len(ids)}
 
-    def log(self, workspace: WebWorkspace, name: str, page: int) -> Row:
+    def log(self, workspace: WebWorkspace, name: str, page: int) -> EventsPage:
         """One page (from 1) of all events of a task, the latest first. Raises UnavailableError."""
         with self.report(workspace) as report:
             task_id = _exact(report, name)
@@ -565,7 +626,7 @@ class PageModels:
             "correctable": raw is not None and raw == text.encode() and _is_correctable(message, text),
         }
 
-    def messages(self, workspace: WebWorkspace, verdict: str, page: int) -> Row:
+    def messages(self, workspace: WebWorkspace, verdict: str, page: int) -> MessagesPage:
         with self.report(workspace) as report:
             rows, total = task_queries.list_messages(
                 report, limit=PAGE_SIZE, offset=(page - 1) * PAGE_SIZE, verdict=verdict
