@@ -11,7 +11,9 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
+from mailboxd.cli.commands.orders import fields_of
 from mailboxd.cli.program import program
 from mailboxd.core.model import Overrides, Policy
 from mailboxd.core.operator_orders import OPERATOR_ORDERS, FieldKind, OperatorOrder, words_of
@@ -223,6 +225,12 @@ def test_every_order_has_a_command_with_its_fields(order: OperatorOrder) -> None
     command = program.get_command(click.Context(program), COMMANDS.get(order.name, order.name))
     assert command is not None
     assert {field.name for field in order.fields} <= {str(param.name) for param in command.params}
+
+
+def test_a_field_that_has_to_be_given_is_asked_for() -> None:
+    command = click.command()(fields_of("answer")(lambda text: click.echo(text)))
+    assert "Missing option '--text'" in CliRunner().invoke(command, []).output
+    assert CliRunner().invoke(command, ["--text", "Yes."]).output == "Yes.\n"
 
 
 VALUES = {FieldKind.TEXT: "because", FieldKind.MONEY: 2.0, FieldKind.COUNT: 3, FieldKind.FLAG: True}

@@ -49,7 +49,8 @@ def fields_of(*orders: str) -> Callable[[Any], Any]:
             if field.kind is FieldKind.FLAG:
                 command = click.option(option, field.name, is_flag=True, help=field.help)(command)
             else:
-                command = click.option(option, field.name, type=_Value(field), default=None, help=field.help)(command)
+                kind, needed = _Value(field), field.required
+                command = click.option(option, field.name, type=kind, required=needed, help=field.help)(command)
         return command
 
     return decorate
