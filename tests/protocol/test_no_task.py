@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
+
 import pytest
 
+from mailboxd.errors import MessageError
+from mailboxd.formats.protocol.head import Place
 from mailboxd.formats.protocol.left_aside import declares_sender, doubt, left_aside
+from mailboxd.formats.protocol.messages import parse_message
 from mailboxd.formats.protocol.no_task import refusal
 
 MERGE = "# Cake\n\n<<<<<<< mine\nFor 40 guests.\n=======\nFor 60 guests.\n>>>>>>> theirs\n"
@@ -145,3 +151,21 @@ def test_a_message_that_names_its_sender_is_never_among_them(end: str) -> None:
 def test_a_description_is_taken_with_a_doubt() -> None:
     assert doubt("README.md") == "a file called README.md mostly describes something; it was taken as one task"
     assert not doubt("read me the news.md")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("-" * 1_000_000, "- [x] a\n" * 100_000, "---\na: b\n---\n" + "---\nx: y\n" * 100_000),
+        "\n".join(f"- a{number}: x" for number in range(50_000)),
+        *("title: x\n" + "a: b\n" * 100_000, "[26.11.26, 10:32:11] Mira: x\n" * 30_000, "**" + "a" * 500_000),
+    ],
+    ids=lambda text: str(text)[:20].split("\n")[0],
+)
+def test_hostile_files_cost_little(text: str) -> None:
+    place = Place("alpha", lambda: tuple(f"agent{number}" for number in range(200)))
+    started = time.process_time()
+    refusal("a.md", text.encode())
+    with suppress(MessageError):
+        parse_message(text.encode(), "a.md", max_bytes=1 << 21, place=place)
+    assert time.process_time() - started < 5  # takes a second at most; what backtracks takes minutes

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 
 from mailboxd.core.sanitize import excerpt
 from mailboxd.errors import MessageError
@@ -27,6 +28,8 @@ _GIVEN = re.compile(
     re.MULTILINE,
 )
 """An item that says first who does it."""
+_MOST_ITEMS = 100
+"""Items that are looked at."""
 _MARKS = re.compile(
     r"(?:[📅🗓⏳🛫]\ufe0f? ?[0-9]{4}-[0-9]{2}-[0-9]{2}|⛔\ufe0f? ?\w{1,40}|🔁 ?\w{1,40})"
     r"|^[ \t]*(?:DEADLINE|SCHEDULED): <[^<>\n]{1,40}>",
@@ -92,6 +95,10 @@ def _with_context(sections: Sequence[Section], text: str) -> tuple[Section, ...]
     return tuple(longer if section is before else section for section in sections)
 
 
+def _is_for_an_agent(item: re.Match[str], place: Place) -> bool:
+    return bool(place.agents and place.agent_called(item[1] or item[2]))
+
+
 def _doubts_about(text: str, items: Ticks, title: str, name: str, place: Place) -> list[str]:
     """What in a text may be meant otherwise than it was taken."""
     doubts = []
@@ -108,6 +115,6 @@ def _doubts_about(text: str, items: Ticks, title: str, name: str, place: Place) 
         doubts.append(f"a list of {items.open} open items was taken as one task{ticked}")
     elif len(_NUMBERED_ITEMS.findall(text)) > 1:
         doubts.append("its list looks like several tasks with an order; it was taken as one, and can be made a plan")
-    elif sum(1 for item in _GIVEN.finditer(text) if place.agents and place.agent_called(item[1] or item[2])) > 1:
+    elif sum(1 for item in islice(_GIVEN.finditer(text), _MOST_ITEMS) if _is_for_an_agent(item, place)) > 1:
         doubts.append(f"its list looks like several tasks for agents; {own} took it as one, and it can be made a plan")
     return doubts
