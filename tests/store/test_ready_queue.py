@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 from mailboxd.ledger.ready_queue import ReadyQueue, Waiting
 
 NOW, LATER = "2026-11-21T00:00:00.000Z", "2026-11-21T00:01:00.000Z"
 
 
-def waiting(seq: int, **changes: object) -> Waiting:
+def waiting(seq: int, **changes: Any) -> Waiting:
     return Waiting(False, "alpha", False, 0, True, seq, f"tsk_{seq}", None)._replace(**changes)
 
 
