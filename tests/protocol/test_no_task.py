@@ -156,7 +156,7 @@ def test_a_description_is_taken_with_a_doubt() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("-" * 1_000_000, "- [x] a\n" * 100_000, "---\na: b\n---\n" + "---\nx: y\n" * 100_000),
+        *("-" * 1_000_000, "From " * 200_000, "- [x] a\n" * 100_000, "---\na: b\n---\n" + "---\nx: y\n" * 100_000),
         "\n".join(f"- a{number}: x" for number in range(50_000)),
         *("title: x\n" + "a: b\n" * 100_000, "[26.11.26, 10:32:11] Mira: x\n" * 30_000, "**" + "a" * 500_000),
     ],

@@ -47,7 +47,7 @@ _JSON_OPENS = re.compile(r"[ \t\r\n]*+---[ \t]*json[ \t]*\r?\n", re.IGNORECASE)
 _SEMICOLONS = re.compile(r";{3,}[ \t]*\r?\n")
 _WRAP = re.compile(r"(`{3,}|~{3,})[ \t]*(?:markdown|md|text|txt|message|yaml|yml)?[ \t]*", re.IGNORECASE)
 _KEY = re.compile(r"([^\W\d_][\w-]{0,40})[ \u00a0]?[:：][ \t]*(.{0,300})")
-_BEFORE_MAIL = re.compile(r">?From [^\s:]+ [^\n]*\n|(?<!-)-{2,}+[^\n-]{3,60}-{2,}+[ \t]*\r?\n(?:[ \t]*\r?\n)*")
+_BEFORE_MAIL = re.compile(r"(?m:^)>?From [^\s:]+ [^\n]*\n|(?<!-)-{2,}+[^\n-]{3,60}-{2,}+[ \t]*\r?\n(?:[ \t]*\r?\n)*")
 """The line before a mail in a file of mails (RFC 4155), and before one that was forwarded."""
 _MAIL_WORDS = {
     **dict.fromkeys(("von", "de", "da", "van", "od", "от", "发件人", "差出人"), "from"),
