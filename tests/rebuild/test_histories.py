@@ -134,7 +134,9 @@ def test_replaying_an_event_reads_no_table_from_end_to_end(tmp_path: Path) -> No
             if sql.startswith(("INSERT", "UPDATE", "DELETE", "SELECT"))
             for *_, step in fresh.execute(f"EXPLAIN QUERY PLAN {sql}")
         ]
-    assert [(sql, step) for sql, step in steps if step.startswith("SCAN") and " USING INDEX" not in step] == []
+    harmless = (" USING INDEX", "CONSTANT ROW")  # the latter is a SELECT of values alone
+    scans = [(sql, step) for sql, step in steps if step.startswith("SCAN") and not any(one in step for one in harmless)]
+    assert scans == []
 
 
 def test_a_line_that_says_one_thing_to_whoever_hashes_it_and_another_to_whoever_reads_it_is_named(
