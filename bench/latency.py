@@ -76,7 +76,7 @@ def measure(shop: Workshop) -> dict[str, Any]:
 
 
 def _compare(daemon: Daemon, place: Path, count: int) -> dict[str, Any]:
-    floor = Observer(place / "bare.db", "SELECT 1 FROM v_messages WHERE name = ? || '.md'")
+    floor = Observer(place / "bare.db", "SELECT 1 FROM messages WHERE name = ? || '.md'")
     ours = Observer(daemon.database, "SELECT 1 FROM v_messages WHERE message_id = 'bench-' || ?")
     chance = random.Random(1)
     floors, committed, planned, spawned = [], [], [], []
