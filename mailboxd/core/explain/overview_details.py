@@ -14,8 +14,8 @@ from mailboxd.core.spending import Amounts, CapDetails
 # What waits for a person (`ledger.attention`)
 
 
-class ItemDetails(TypedDict):
-    """`ledger.attention.Item`."""
+class _Waiting(TypedDict):
+    """What waits for a person, wherever it is."""
 
     kind: str
     text: str
@@ -25,6 +25,11 @@ class ItemDetails(TypedDict):
     id: str
     until: str | None
     details: str
+
+
+class ItemDetails(_Waiting):
+    """`ledger.attention.Item`."""
+
     tasks: int
 
 
@@ -380,19 +385,11 @@ class WorkspaceRow(TypedDict):
     attention_count: int
 
 
-class ItemThere(TypedDict):
+class ItemThere(_Waiting):
     """What waits for a person on another host, with the command to give here."""
 
     agent: str
     """`HOST.AGENT`."""
-    kind: str
-    text: str
-    command: str
-    since: str | None
-    task: str
-    id: str
-    until: str | None
-    details: str
     host: str
     may_decide: bool
     """Whether a person here may; else the command is one for that host."""

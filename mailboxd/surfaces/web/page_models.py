@@ -17,7 +17,7 @@ from mailboxd.core import entrance
 from mailboxd.core.explain import why
 from mailboxd.core.explain.milestones import Milestone, milestones
 from mailboxd.core.explain.model import Cause, Question, TaskSnapshot
-from mailboxd.core.explain.overview_details import LaterTask, RepetitionDetails, RunRow
+from mailboxd.core.explain.overview_details import ItemDetails, LaterTask, RepetitionDetails, RunRow
 from mailboxd.core.explain.task_details import (
     AncestorRow,
     ApprovalDetails,
@@ -74,7 +74,7 @@ from mailboxd.surfaces.web import bulk
 from mailboxd.surfaces.web.workspaces import MOST_CORRECTED, WebWorkspace, WebWorkspaces, recipes
 
 if TYPE_CHECKING:
-    from mailboxd.core.explain.overview_details import HostRow, ItemDetails, ItemThere
+    from mailboxd.core.explain.overview_details import HostRow, ItemThere
 
 # Differences between the results of attempts
 
@@ -144,26 +144,9 @@ _MAX_PROMPT = 20_000
 _TOKEN = re.compile(rb"^([ \t]*reply_token[ \t]*:)[^\n]*", re.MULTILINE)
 
 
-class Card(TypedDict):
-    """An item that waits for a person, here or on another host, and what its forms need."""
+class _Forms(TypedDict):
+    """What the forms of an item need."""
 
-    kind: str
-    text: str
-    command: str
-    since: str | None
-    task: str
-    id: str
-    until: str | None
-    details: str
-    tasks: int
-    host: str
-    """Empty: this one."""
-    may_decide: bool
-    key: str
-    """Of its workspace; of another host, its agent."""
-    agent: str
-    title: str
-    """Of its task."""
     target: str
     """Names its forms."""
     question: str
@@ -176,6 +159,19 @@ class Card(TypedDict):
     usd: float
     choices: tuple[str, ...]
     """The answers that its question offers, without which `question` then is."""
+
+
+class Card(ItemDetails, _Forms):
+    """An item that waits for a person, here or on another host, and what its forms need."""
+
+    host: str
+    """Empty: this one."""
+    may_decide: bool
+    key: str
+    """Of its workspace; of another host, its agent."""
+    agent: str
+    title: str
+    """Of its task."""
 
 
 class HeldLine(HeldOrderRow):
@@ -687,17 +683,6 @@ def of_host(row: HostRow) -> list[Card]:
         forms: _Forms = {**_forms(item), "question": question, "orders": orders}
         cards.append({**item, **forms, "tasks": 1, "key": item["agent"], "title": ""})
     return cards
-
-
-class _Forms(TypedDict):
-    target: str
-    question: str
-    orders: tuple[Offered, ...]
-    coordinates: bool
-    approval: ApprovalRow | None
-    blocks: int
-    usd: float
-    choices: tuple[str, ...]
 
 
 def _forms(item: ItemDetails | ItemThere) -> _Forms:
