@@ -33,16 +33,15 @@ def carry_out(session: Session, name: str, act: Act) -> None:
     """
     from mailboxd.core.vocabulary import state_of
     from mailboxd.ledger.attention_queries import need_of
-    from mailboxd.ledger.reports import Report
 
     facts: dict[str, Any] = {}
 
     def about(engine: Engine, user: str) -> Sequence[Event]:
-        task = engine.store.tasks.get(Report(engine.store.db).find(name))
+        task = engine.store.tasks.get(engine.store.report.find(name))
         if task is None:
             raise AssertionError(f"{name} was found but does not exist")
         events = act(engine, task, user)
-        now, need = engine.store.tasks.get(task.id) or task, need_of(Report(engine.store.db), task.id)
+        now, need = engine.store.tasks.get(task.id) or task, need_of(engine.store.report, task.id)
         facts.update(task=task.local_id, state=state_of(now.phase, need), phase=now.phase)
         return events
 

@@ -25,7 +25,6 @@ from mailboxd.formats.mailbox.layout import Workspace
 from mailboxd.formats.user import standstills
 from mailboxd.ledger import attention, seen_items
 from mailboxd.ledger.attention import Item, Need
-from mailboxd.ledger.reports import Report
 
 FILE = "view.json"
 VERSION = 1
@@ -75,7 +74,7 @@ class ViewWriter:
 
 
 def _view(engine: Engine, ws: Workspace) -> dict[str, Any]:
-    report, settings = Report(engine.store.db), engine.settings
+    report, settings = engine.store.report, engine.settings
     seen = seen_items.seen(ws.root, os.environ, engine.clock.now())
     program = attention.program_for(ws)
     paused = standstills.standstill(os.environ)

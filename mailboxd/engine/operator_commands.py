@@ -19,7 +19,6 @@ from mailboxd.engine.engine import Engine
 from mailboxd.errors import UnavailableError
 from mailboxd.formats.protocol.spec import rewritten
 from mailboxd.ledger.attention_queries import waiting_because_of
-from mailboxd.ledger.reports import Report
 from mailboxd.ledger.task_queries import find_approval
 
 ALL = "all"
@@ -32,7 +31,7 @@ def tasks_of(engine: Engine, cause: str) -> list[Task]:
 
     Raises UnavailableError.
     """
-    found = waiting_because_of(Report(engine.store.db), cause.removeprefix(CAUSE))
+    found = waiting_because_of(engine.store.report, cause.removeprefix(CAUSE))
     if not found:
         raise UnavailableError(
             f"no task has stopped because of {ascii(cause)[1:-1][:100]}: `mailboxd inbox` lists what is"
@@ -47,14 +46,14 @@ def tasks_named(engine: Engine, names: Sequence[str]) -> list[Task]:
     """
     if len(names) == 1 and names[0].startswith(CAUSE):
         return tasks_of(engine, names[0])
-    report = Report(engine.store.db)
+    report = engine.store.report
     found = dict.fromkeys(report.find(name) for name in names)
     return [task for task_id in found if (task := engine.store.tasks.get(task_id)) is not None]
 
 
 def requested(engine: Engine, names: Sequence[str]) -> Iterator[Approval]:
     """The approvals with these names, each once. Raises UnavailableError."""
-    report = Report(engine.store.db)
+    report = engine.store.report
     for name in dict.fromkeys(find_approval(report, name) for name in names):
         row = engine.store.approvals.get(name)
         if row is not None:

@@ -39,6 +39,7 @@ from mailboxd.ledger.prompts import Prompts
 from mailboxd.ledger.refused_files import RefusedFiles
 from mailboxd.ledger.remote_orders import RemoteOrders
 from mailboxd.ledger.repetitions import Repetitions
+from mailboxd.ledger.reports import Report
 from mailboxd.ledger.row_mapping import read_task
 from mailboxd.ledger.scheduling import Breakers, Budgets, Schedule
 from mailboxd.ledger.spending import Spending
@@ -78,6 +79,8 @@ class Store:
         self.remote_orders = RemoteOrders(db)
         self.policies = Policies(db)
         self.meta = Meta(db, self.written)
+        self.report = Report(db)
+        """What people are told, also of what this transaction has written so far."""
         self.file: DatabaseFile | None = None
         self.keep_waiting: Callable[[], bool] = lambda: False
         """Whether to wait once more for a lock that was not released within `BUSY_MS`."""

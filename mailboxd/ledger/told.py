@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from typing import TYPE_CHECKING, Any
 
 from mailboxd.core.events import Kind
@@ -74,9 +73,9 @@ def _given(row: Row, data: dict[str, Any]) -> OrderGiven | None:
     return {"at": row["at"], "by": by, "order": name, "about": about, "note": note}
 
 
-def was_told(db: sqlite3.Connection, task_id: str, notice_id: str, to: str) -> bool:
+def was_told(report: Report, task_id: str, notice_id: str, to: str) -> bool:
     """Whether an event of the task says that this was told there."""
-    row = db.execute(
+    row = report.db.execute(
         "SELECT 1 FROM events WHERE task = ? AND kind = ? AND json_extract(data, '$.id') = ?"
         " AND json_extract(data, '$.to') = ?",
         (task_id, Kind.NOTICE_SENT, notice_id, to),

@@ -58,7 +58,6 @@ from mailboxd.ledger import attention, overview
 from mailboxd.ledger.attention import Item, Need
 from mailboxd.ledger.attention_queries import opened_together
 from mailboxd.ledger.overview import Decision, Overview, Place, Running
-from mailboxd.ledger.reports import Report
 from mailboxd.ledger.store import Order
 from mailboxd.perform.actions.command import ProgramResult, message_argv, message_problem, message_result
 from mailboxd.perform.actions.result import summary_of
@@ -226,7 +225,7 @@ class PeopleNotifier:
 
     def _troubles(self) -> dict[str, Item]:
         """The current problems, by stable names."""
-        program, report = attention.program_for(self.ws), Report(self.engine.store.db)
+        program, report = attention.program_for(self.ws), self.engine.store.report
         items = attention.of_troubles(self.ws, report, self.engine.clock, program, 0)
         named = {f"{item.kind} {item.id}".strip(): item for item in items}
         return named | dict(attention.of_caps(report, self.engine.now or self.engine.clock.now(), program))
@@ -475,7 +474,7 @@ class PeopleNotifier:
 
     def _task_notice(self, order: Order, effect: Notify, task: Task) -> NoticeMessage | None:
         """The notice to send; None if it no longer applies."""
-        program, now, report = attention.program_for(self.ws), self.engine.clock.now(), Report(self.engine.store.db)
+        program, now, report = attention.program_for(self.ws), self.engine.clock.now(), self.engine.store.report
         about = (order.id, effect.what, self.engine.settings.agent, str(self.ws.root), task.local_id, task.title)
         if effect.what is Notice.PROGRESS:
             cause = why.cause_for_sender(why.explain(report.task_snapshot([task.id], now, 0), task.id))

@@ -26,7 +26,6 @@ from mailboxd.engine import operator_commands
 from mailboxd.engine.engine import Engine
 from mailboxd.errors import Refused
 from mailboxd.ledger.attention_queries import asked_of_person
-from mailboxd.ledger.reports import Report
 from mailboxd.ledger.told import was_told
 from mailboxd.perform.agents.call_dir import Exit
 from mailboxd.perform.agents.json_output import at, complaint, parse_text, text_at
@@ -198,7 +197,7 @@ class QuestionPrompts:
     def _record(self, prompt: Prompt) -> None:
         """Record once that a person is asked there, however often OpenClaw had to be told."""
         to = f"prompt:{prompt.session}"
-        if was_told(self.engine.store.db, prompt.task, prompt.id, to):
+        if was_told(self.engine.store.report, prompt.task, prompt.id, to):
             return
         data = {"at": self.engine.now, "id": prompt.id, "what": "prompt", "to": to, "text": first_line(prompt.text)}
         self.engine.record(Event(Kind.NOTICE_SENT, prompt.task, data | words_on_record(prompt.text)))
@@ -260,7 +259,7 @@ class QuestionPrompts:
     def _wanted(self) -> list[Prompt]:
         """The prompts of the questions that are open to a person, the oldest first."""
         store, found = self.engine.store, []
-        for task_id in asked_of_person(Report(store.db), MOST):
+        for task_id in asked_of_person(store.report, MOST):
             task = store.tasks.get(task_id)
             attempt = store.tasks.attempt(task_id, task.attempt) if task is not None else None
             if task is not None and attempt is not None and attempt.question.strip():

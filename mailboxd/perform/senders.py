@@ -13,7 +13,6 @@ from mailboxd.core.explain.why import explain, told_to_sender
 from mailboxd.core.inputs import SenderTold
 from mailboxd.core.vocabulary import FOR_PERSON, WaitsFor
 from mailboxd.engine.engine import Engine
-from mailboxd.ledger.reports import Report
 
 EVERY = 5.0
 """Seconds between two rounds."""
@@ -38,7 +37,7 @@ class SenderNotifier:
         """Order the messages to senders, inside a batch; return when to do so again (monotonic clock)."""
         mono = self.engine.clock.monotonic()
         found, self._after = self.engine.store.tasks.reported(self._after, MOST)
-        report = Report(self.engine.store.db)
+        report = self.engine.store.report
         for task_id, told in found:
             snapshot = report.task_snapshot([task_id], self.engine.now, 0)
             if task_id not in snapshot.tasks:

@@ -14,7 +14,6 @@ from mailboxd.core.sanitize import first_line
 from mailboxd.core.times import plus
 from mailboxd.engine.engine import Engine
 from mailboxd.ledger.attention_queries import GivenTask, given_tasks
-from mailboxd.ledger.reports import Report
 from mailboxd.perform.agents.call_dir import Exit
 from mailboxd.perform.agents.json_output import at, complaint, parse_text, text_at
 from mailboxd.perform.gateway_calls import GatewayCalls
@@ -75,7 +74,7 @@ class Workboard:
         if now < self._due:
             return self._due
         since = plus(self.engine.clock.now(), -KEPT)
-        tasks = given_tasks(Report(self.engine.store.db), since, MOST)
+        tasks = given_tasks(self.engine.store.report, since, MOST)
         shown = {task.id for task in tasks}
         self._cards = {id_: one for id_, one in self._cards.items() if id_ in shown or one.call}
         for task in tasks:

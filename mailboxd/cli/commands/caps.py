@@ -158,12 +158,10 @@ class _Book:
 
     def recount(self, session: Session) -> None:
         """Tell `status`, `inbox` and other daemons at once, for there may be no daemon here that does."""
-        from mailboxd.ledger.spending import Spending
-
         fresh = _Book(session, session.config())
 
         def count(engine: Engine, _user: str) -> None:
-            spent = Spending(engine.store.db)
+            spent = engine.store.spending
             with fresh.ledger.changing(fresh.day.name, fresh.now) as account:
                 account.rows[fresh.ledger.own] = fresh.row(spent, account)
             engine.store.meta.set_spending(fresh.count(spent), "")

@@ -31,7 +31,6 @@ from mailboxd.errors import ConfigError, MessageError, PlanError, Refused, Unava
 from mailboxd.formats.mailbox.layout import Workspace
 from mailboxd.host.ids import readable
 from mailboxd.ledger.remote_orders import REPEATED, SENT
-from mailboxd.ledger.reports import Report
 from mailboxd.ledger.told import was_told
 
 _ID = re.compile(r"[0-9A-Za-z-]{8,64}")
@@ -158,7 +157,7 @@ def _shown(engine: Engine, order: RemoteOrder) -> str:
     if row.status is not ApprovalStatus.PENDING:
         return f"{row.short_id} is {row.status}" + (f" by {row.resolved_by}." if row.resolved_by else ".")
     words, to = json.dumps(card(row)), order.by
-    if not was_told(engine.store.db, row.task, order.id, to):
+    if not was_told(engine.store.report, row.task, order.id, to):
         data = {"at": engine.now, "id": order.id, "what": _CARD, "to": to, "text": first_line(row.requested_action)}
         engine.record(Event(Kind.NOTICE_SENT, row.task, data | words_on_record(words), Role.OPERATOR, to))
     return words
@@ -203,7 +202,7 @@ def _changes(engine: Engine, _ws: Workspace, order: RemoteOrder) -> _Done:
 def _task(engine: Engine, order: RemoteOrder) -> Task:
     if not order.name:
         raise Refused("bad-form", f"{order.verb} needs the name of a task", "`/mailbox` lists what waits.")
-    task = engine.store.tasks.get(Report(engine.store.db).find(order.name))
+    task = engine.store.tasks.get(engine.store.report.find(order.name))
     if task is None:
         raise UnavailableError(f"there is no task {order.name}")
     return task

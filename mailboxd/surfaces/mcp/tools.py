@@ -55,7 +55,6 @@ from mailboxd.formats.protocol.spec import read_action, spec_sections
 from mailboxd.host import process
 from mailboxd.ledger import reports, task_queries
 from mailboxd.ledger.attention_queries import need_of
-from mailboxd.ledger.reports import Report
 from mailboxd.ledger.task_queries import details
 from mailboxd.surfaces.mcp.tokens import Caller
 
@@ -339,7 +338,7 @@ class ToolCall:
 
     def state(self, task: Task) -> Answer:
         now = self.engine.store.tasks.get(task.id) or task
-        need = need_of(Report(self.engine.store.db), now.id)
+        need = need_of(self.engine.store.report, now.id)
         facts = {"state": str(state_of(now.phase, need)), "phase": str(now.phase)}
         return {"task": now.local_id, **facts, "reason": now.reason}
 
@@ -377,7 +376,7 @@ def _message(given: Create) -> TaskMessage:
 def get(call: ToolCall, given: Get) -> Answer:
     require(call.caller.role, Verb.READ)
     task = call.engine.read(call.task(given.task).id, call.caller.role, call.caller.name)
-    report = Report(call.engine.store.db)
+    report = call.engine.store.report
     known = details(report, task.id)
     attempt = call.engine.store.tasks.attempt(task.id, task.attempt) if task.attempt else None
     whole = {
@@ -415,7 +414,7 @@ def list_ready(call: ToolCall, given: ListReady) -> Answer:
     """The caller's own work, the reviews it owes or, for roles that may read everything, the tasks that start next."""
     role, name = call.caller.role, call.caller.name
     require(role, Verb.READ)
-    report = Report(call.engine.store.db)
+    report = call.engine.store.report
     if role is Role.EXECUTOR:
         return {"tasks": reports.of_executor(report, name, given.label, given.limit)}
     if role in REVIEWERS:
@@ -541,7 +540,7 @@ def resolve_approval(call: ToolCall, given: ResolveApproval) -> Answer:
 def _approval(call: ToolCall, name: str) -> Approval:
     """The approval with this id, or short id. Raises Refused."""
     try:
-        found = call.engine.store.approvals.get(task_queries.find_approval(Report(call.engine.store.db), name))
+        found = call.engine.store.approvals.get(task_queries.find_approval(call.engine.store.report, name))
     except UnavailableError as error:
         raise Refused("no-such-approval", str(error)) from error
     if found is None:
