@@ -32,7 +32,7 @@ import tzlocal  # noqa: F401
 import mailboxd.perform.agents.gateway.pairing  # noqa: F401
 from mailboxd.daemon import supervise
 from mailboxd.daemon.restarts import MOST, PAUSE, WITHIN, Restarts, Then
-from mailboxd.errors import UnavailableError, WorldError
+from mailboxd.errors import ConfigError, UnavailableError, WorldError
 from mailboxd.formats.mailbox import lock
 from mailboxd.formats.mailbox.files import world_errors
 from mailboxd.formats.mailbox.layout import Workspace
@@ -47,6 +47,8 @@ _SILENT, _START, _AT_ONCE = 60.0, 120.0, 10.0
 """Seconds of silence after which a daemon is killed, unless systemd sets others for this process (WatchdogSec); those
 while it starts (TimeoutStartSec); and those that it has after the second signal."""
 _NEVER = float("inf")
+_LOOK = 15.0
+"""Seconds between two looks for workspaces that are new."""
 _log = logging.getLogger("mailboxd")
 
 
@@ -119,8 +121,12 @@ class _Parent:
     children: dict[Path, _Child] = field(default_factory=dict)
     stops: int = 0
     is_reloaded: bool = False
+    look_at: float = 0.0
+    """When it looks for new workspaces (monotonic clock)."""
     _passed_on: int = 0
     """How many of the `stops` the daemons know of."""
+    _unread: str = ""
+    """Why it cannot look for new workspaces, as was said last."""
     _reported: str = ""
     _pid: int = field(default_factory=os.getpid)
 
@@ -133,6 +139,21 @@ class _Parent:
                 child.starts_again = child.is_stopping
             else:
                 child.restarts, child.start_at = Restarts(), 0.0
+
+    def add_new(self, now: float) -> None:
+        """Have workspaces served that were registered meanwhile. What rests or was stopped is left alone."""
+        self.look_at = now + _LOOK
+        try:
+            found = registry.workspaces(self.environ)
+        except (ConfigError, WorldError) as error:
+            if str(error) != self._unread:
+                self._unread = str(error)
+                _log.warning("new workspaces are not found: %s", error)
+            return
+        self._unread = ""
+        for ws in found:
+            if ws.root not in self.children:
+                self.children[ws.root] = _Child(ws, self.name_of(ws))
 
     def stop(self) -> None:
         self.stops += 1
@@ -155,6 +176,8 @@ class _Parent:
             if self.is_reloaded:
                 self.is_reloaded = False
                 self.add_registered()
+            if self.look_at <= now and not self.stops:
+                self.add_new(now)
             for child in self.children.values():
                 if not self.stops and self._is_due(child, now):
                     if child.notices is None:
@@ -293,7 +316,7 @@ class _Parent:
     def _wait(self, selector: selectors.BaseSelector, woken: int, now: float) -> None:
         until = [_NEVER, *(child.silent_at for child in self._running())]
         if not self.stops:
-            until += [child.start_at for child in self.children.values() if not child.pid]
+            until += [self.look_at, *(child.start_at for child in self.children.values() if not child.pid)]
         if self.notifier.watchdog_seconds is not None:
             until.append(now + self.notifier.watchdog_seconds / 3)
         if log.catch_up():

@@ -235,13 +235,35 @@ def test_the_daemons_stop_with_their_parent_and_the_next_one_takes_over(host: Ho
     assert host.stop() == 0
 
 
-def test_sighup_finds_a_new_workspace(host: Host) -> None:
+def test_a_new_workspace_is_served_within_seconds_and_nothing_else_is_started(host: Host) -> None:
+    host.start()
+    host.until_said("INFO alpha mailboxd: ready", "INFO beta mailboxd: ready")
+    os.kill(host.pid("beta"), signal.SIGTERM)
+    host.until_said("INFO beta mailboxd: stopped")
+    host.register("gamma")
+    work(host.company["gamma"], "job")
+    assert [host.said().count(f"INFO {name} mailboxd: started") for name in ("alpha", "beta", "gamma")] == [1, 1, 1]
+
+
+def test_sighup_finds_a_new_workspace_at_once(host: Host) -> None:
     process = host.start()
     host.until_said("INFO alpha mailboxd: ready")
     host.register("gamma")
     process.send_signal(signal.SIGHUP)
     work(host.company["gamma"], "job")
     assert host.said().count("started with pid") == 3
+
+
+def test_a_list_of_workspaces_that_others_may_write_is_named_once(host: Host) -> None:
+    host.start()
+    host.until_said("INFO alpha mailboxd: ready")
+    file = Path(host.env["XDG_STATE_HOME"]) / "mailboxd" / "workspaces"
+    file.chmod(0o666)
+    host.until_said("WARNING .*mailboxd: new workspaces are not found: .*workspaces")
+    file.chmod(0o600)
+    host.register("gamma")
+    work(host.company["gamma"], "job")
+    assert host.said().count("are not found") == 1
 
 
 def test_a_second_signal_does_not_wait_for_turns(host: Host) -> None:

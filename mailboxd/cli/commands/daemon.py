@@ -57,7 +57,7 @@ def run_command(
 
     With --all, one process forks a daemon for each of your workspaces, and starts it again when it fails, as systemd
     would; log lines name the agent. SIGTERM to a daemon's pid (`mailboxd fleet --json`) stops it alone, and to the
-    process all. SIGHUP to the process starts what does not run, also in new workspaces.
+    process all. SIGHUP to the process starts what does not run. A new workspace is served within some seconds.
     """
     import sys
 
