@@ -235,11 +235,13 @@ def plugin_source() -> Path:
     return packaged() / "openclaw-plugin"
 
 
+PLUGIN_INSPECT = ("plugins", "inspect", PLUGIN, "--runtime", "--json")
+
+
 def plugin_state(openclaw: OpenClaw, environment: Mapping[str, str]) -> PluginState:
     """Ask OpenClaw, run with `environment`. Takes 4 to 8 s; works without the gateway. Never raises."""
     try:
-        words = ("plugins", "inspect", PLUGIN, "--runtime", "--json")
-        answer = ask(openclaw.argv(*words), environment, OPENCLAW_TIMEOUT)
+        answer = ask(openclaw.argv(*PLUGIN_INSPECT), environment, OPENCLAW_TIMEOUT)
     except NotStarted as problem:
         return PluginState(False, False, False, "", "", str(problem))
     return parse_plugin_state(answer)

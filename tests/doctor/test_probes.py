@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from mailboxd.host.linux import parse_mounts
 from mailboxd.host.system import system
 from mailboxd.operate.doctor import diagnose
 from mailboxd.operate.doctor import workspace as checks
-from mailboxd.operate.doctor.openclaw import OpenClawProbes
+from mailboxd.operate.doctor.openclaw import Answers, OpenClawProbes
 from mailboxd.operate.doctor.target import target_at
 from mailboxd.perform.agents.openclaw import OpenClaw
 
@@ -85,6 +86,31 @@ def test_a_daemon_is_found_by_its_lock(tmp_path: Path) -> None:
 
 def test_a_program_that_is_missing(tmp_path: Path) -> None:
     assert asking("no-such-program-here").program().path is None
+
+
+def test_what_openclaw_has_answered_is_not_asked_again_for_the_next_workspace(tmp_path: Path) -> None:
+    asked, down = tmp_path / "asked", tmp_path / "down"
+    program = executable(
+        tmp_path / "openclaw",
+        f'#!/bin/sh\necho "$*" >>{asked}\n[ -e {down} ] && exit 1\necho \'{{"entries": {{}}}}\'\n',
+    )
+    answers: Answers = {}
+    down.touch()
+    for agent in ("alpha", "beta", "gamma"):
+        one = replace(asking(str(program)), agent=agent, answers=answers)
+        if agent == "alpha":
+            with pytest.raises(UnavailableError):
+                one.agents()
+            down.unlink()
+            continue
+        one.agents()
+        one.tools(None)
+        assert replace(one, environment={"OPENCLAW_PROFILE": agent, **one.environment}).tools(None).section == {
+            "entries": {}
+        }
+    config = "config get agents --json", "config get tools --json"
+    # again after it failed, and for each environment: another one may be another installation
+    assert asked.read_text().splitlines() == [config[0], *config, config[1], config[1]]
 
 
 def test_unparsable_output_is_quoted(tmp_path: Path) -> None:

@@ -260,12 +260,14 @@ def _examined(session: Session, plan: Plan, *, canary: bool) -> tuple[list[dict[
     """Run doctor for each agent; returns whether it found no error."""
     from mailboxd.cli.commands import doctor
     from mailboxd.formats.mailbox.layout import Workspace
+    from mailboxd.operate.doctor.openclaw import Answers
     from mailboxd.operate.doctor.target import target_at
 
     checked, healthy = [], True
+    answers: Answers = {}
     for agent, root in plan.homes.items():
         session.tell(f"\n{agent}: mailboxd -w {root} doctor{' --canary' if canary else ''}")
-        about = target_at(Workspace(root), "", os.environ)
+        about = target_at(Workspace(root), "", os.environ, answers)
         found = doctor.examine(replace(session, path=root), about, canary=canary)
         well = not any(finding.level == "error" for _, finding in found)
         healthy &= well

@@ -22,7 +22,7 @@ from mailboxd.operate.doctor import agent, hub, jobs, machine, openclaw, workspa
 from mailboxd.operate.doctor.facts import CheckResult, Facts, ProbeFailure, warning
 from mailboxd.operate.doctor.openclaw import probe_transport
 from mailboxd.operate.doctor.target import Target
-from mailboxd.operate.integration import plugin_state, skill_state
+from mailboxd.operate.integration import skill_state
 from mailboxd.perform.agents.json_output import brief
 from mailboxd.perform.agents.openclaw import inside_agent
 from mailboxd.perform.agents.openclaw_versions import OLDEST
@@ -112,8 +112,7 @@ def _openclaw(target: Target, known: Mapping[str, Any], clock: Clock) -> Iterato
     if (device := target.pairing) is not None:
         transport = lambda: probe_transport(probes.openclaw, device, clock)  # noqa: E731
         yield Probe("transport", "transport", "mailboxd connect gateway status", transport)
-    plugin = lambda: plugin_state(probes.openclaw, probes.environment)  # noqa: E731
-    yield Probe("plugin", "plugin", "openclaw plugins inspect mailboxd", plugin)
+    yield Probe("plugin", "plugin", "openclaw plugins inspect mailboxd", probes.plugin)
 
 
 def _plugin(target: Target, known: Mapping[str, Any], clock: Clock) -> Iterator[Probe]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,7 +29,7 @@ from mailboxd.operate.doctor.facts import (
     ok,
     warning,
 )
-from mailboxd.operate.integration import PluginState
+from mailboxd.operate.integration import PLUGIN_INSPECT, PluginState, parse_plugin_state
 from mailboxd.perform.agents.ask import ask
 from mailboxd.perform.agents.call_dir import Exit
 from mailboxd.perform.agents.gateway.transport import QUESTIONS, ready
@@ -177,6 +177,10 @@ SECONDS = 120.0
 _T = TypeVar("_T")
 
 
+Answers = dict[tuple[Any, ...], Exit]
+"""What OpenClaw answered, by the command and its environment."""
+
+
 @dataclass(frozen=True, slots=True)
 class OpenClawProbes:
     """The probes of one OpenClaw, run in one environment."""
@@ -185,6 +189,8 @@ class OpenClawProbes:
     environment: Mapping[str, str]
     agent: str = ""
     """This workspace's agent; empty outside a workspace."""
+    answers: Answers = field(default_factory=dict)
+    """What need not be asked again: who examines many workspaces of one OpenClaw gives the same one each time."""
 
     def program(self) -> Program:
         """Where the program is. Raises nothing."""
@@ -221,6 +227,10 @@ class OpenClawProbes:
         exit_ = self._run(self.openclaw.argv(*config_get("tools")))
         return _answered(parse_tools(exit_, version), exit_)
 
+    def plugin(self) -> PluginState:
+        """Whether it has this mailboxd's plugin, and loads it. Raises UnavailableError."""
+        return parse_plugin_state(self._run(self.openclaw.argv(*PLUGIN_INSPECT)))
+
     def plugin_parts(self) -> PluginParts:
         """What the plugin of the running gateway says of its parts, and OpenClaw of what they offer.
 
@@ -236,7 +246,11 @@ class OpenClawProbes:
         return self._run(self.openclaw.argv("gateway", "call", method, "--params", json.dumps(params), "--json"))
 
     def _run(self, argv: tuple[str, ...]) -> Exit:
-        return ask(argv, self.environment, SECONDS)
+        question = (*argv, *sorted(self.environment.items()))
+        exit_ = self.answers.get(question) or ask(argv, self.environment, SECONDS)
+        if exit_.rc == 0:
+            self.answers[question] = exit_
+        return exit_
 
 
 def probe_transport(openclaw: OpenClaw, pairing_file: Path, clock: Clock) -> Transport:

@@ -13,7 +13,7 @@ from mailboxd.formats import config as configuration
 from mailboxd.formats.config.model import AcpSection, GatesSection, LimitsSection, OpenClawSection
 from mailboxd.formats.mailbox.layout import Workspace
 from mailboxd.operate.doctor.facts import Settings
-from mailboxd.operate.doctor.openclaw import OpenClawProbes
+from mailboxd.operate.doctor.openclaw import Answers, OpenClawProbes
 from mailboxd.perform.agents.gateway.transport import TURN_BYTES, GatewayTransport, pairing_file
 from mailboxd.perform.agents.openclaw import OpenClaw, child_environment
 
@@ -41,8 +41,13 @@ class Target:
             self.gateway.close()
 
 
-def target_at(ws: Workspace | None, not_a_workspace: str, environ: Mapping[str, str]) -> Target:
-    """The target with the workspace's configuration, or with the defaults if that is missing or invalid."""
+def target_at(
+    ws: Workspace | None, not_a_workspace: str, environ: Mapping[str, str], answers: Answers | None = None
+) -> Target:
+    """The target with the workspace's configuration, or with the defaults if that is missing or invalid.
+
+    Targets that are given the same `answers` ask OpenClaw once what it answers to all of them.
+    """
     limits, openclaw, acp = LimitsSection(), OpenClawSection(), AcpSection()
     agent = problem = fix = ""
     gates = GatesSection()
@@ -64,7 +69,8 @@ def target_at(ws: Workspace | None, not_a_workspace: str, environ: Mapping[str, 
     command = shlex.join(openclaw.command)
     settings = Settings(path, limits.turns, call_bytes, agent, problem, command, fix, on, gates.reviewers)
     environment = child_environment(environ, openclaw.environment)
-    probes = OpenClawProbes(OpenClaw(openclaw.command), environment, agent)
+    known: Answers = {} if answers is None else answers
+    probes = OpenClawProbes(OpenClaw(openclaw.command), environment, agent, known)
     gateway = None if pairing is None else GatewayTransport(probes.openclaw, pairing, environment)
     return Target(ws, settings, probes, not_a_workspace, acp, pairing, environ, required, gateway)
 
