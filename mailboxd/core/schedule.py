@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -54,7 +54,7 @@ class Capacity:
     """Bytes of memory that one call takes."""
     per_agent: int = 1
     """Calls at once of one agent."""
-    agents: Counter[str] = field(default_factory=Counter)
+    agents: dict[str, int] = field(default_factory=dict)
     """How many of them each agent has."""
     sessions: set[str] = field(default_factory=set)
     """The sessions in which one runs: there is never a second one."""
@@ -85,7 +85,7 @@ class Capacity:
 
     def has_slot(self, agent: str = "", session: str = "") -> bool:
         """Whether another call may start: of `agent`, or, without one, a question or a message."""
-        if (session and session in self.sessions) or (agent and self.agents[agent] >= self.per_agent):
+        if (session and session in self.sessions) or (agent and self.agents.get(agent, 0) >= self.per_agent):
             return False
         return self.left > 0
 
@@ -94,7 +94,7 @@ class Capacity:
         if call in self.running:
             return
         self.running = (*self.running, call)
-        self.agents[agent] += 1
+        self.agents[agent] = self.agents.get(agent, 0) + 1
         self.sessions.add(session)
         if self.free_bytes is not None:
             self.free_bytes = max(self.free_bytes - self.call_bytes, 0)
@@ -161,7 +161,9 @@ def interleaved(waiting: Sequence[Ready]) -> Iterator[Ready]:
     rank, new work with n others before it that are new as well starts after at most 2n + 1 other turns, however
     much fails and is tried again. It is the rule by which Postfix's queue manager takes deferred mail.
     """
-    new, again = (deque(item for item in waiting if item.again is kind) for kind in (False, True))
+    new, again = deque[Ready](), deque[Ready]()
+    for item in waiting:
+        (again if item.again else new).append(item)
     last_was_again = bool(waiting) and waiting[0].after_again
     while new and again:
         first, second = new[0].rank, again[0].rank
@@ -172,4 +174,4 @@ def interleaved(waiting: Sequence[Ready]) -> Iterator[Ready]:
 
 def free_slots(busy: Mapping[str, int], slots: int, allowed: Mapping[str, int] = NO_LIMITS) -> int:
     """How many of all slots are left, at most 0 if none is; the arguments are those of `pick`."""
-    return slots - sum(count for agent, count in busy.items() if allowed.get(agent, 1))
+    return slots - sum([count for agent, count in busy.items() if allowed.get(agent, 1)])

@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from itertools import islice
 from random import Random
 from typing import Any
 
@@ -90,9 +89,9 @@ _HOUR = 3600.0
 _log = logging.getLogger("mailboxd")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Pacing:
-    """`per_hour`: the maximum turns of an agent within an hour; 0 = no limit."""
+    """The pace of one round. `per_hour`: the maximum turns of an agent within an hour; 0 = no limit."""
 
     store: Store
     slots_per_agent: int
@@ -101,29 +100,35 @@ class Pacing:
     """Why the agent no longer exists or may not be given work; None = it may."""
     is_capped: Callable[[str], bool] = lambda _agent: False
     """Whether its turns would exceed what a day may cost."""
+    _starts: dict[str, int] = field(default_factory=dict)
+    """What `starts` says of the agents that were asked about."""
 
     def allowed(self, agents: Iterable[str], now: str) -> dict[str, int]:
         """How many turns each agent may have; the reasons for none are stored for `why` and `status`."""
-        agents = list(agents)
-        paced = {agent: at for agent in agents if (at := self.resumes(agent, now)) is not None}
+        allowed, paced, gone = dict[str, int](), dict[str, str](), dict[str, str]()
+        for agent in agents:
+            if (why := self.gone(agent)) is not None:
+                gone[agent] = why
+            if self.per_hour and (at := self.resumes(agent, now)) is not None:
+                paced[agent] = at
+                self.store.schedule.starts_timer(at)
+            self._starts[agent] = 0 if agent in gone else self._at_once(agent)
+            allowed[agent] = 0 if agent in paced else self._starts[agent]
         self.store.meta.set_paced(paced)
-        for at in paced.values():
-            self.store.schedule.starts_timer(at)
-        gone = {agent: why for agent in agents if (why := self.gone(agent)) is not None}
         if self.store.meta.set_gone(gone):
             for agent, why in sorted(gone.items()):
                 _log.warning("work waits for the agent %s: %s", agent, why)
-        return {agent: 0 if agent in paced or agent in gone else self._at_once(agent) for agent in agents}
+        return allowed
 
     def starts(self, agent: str) -> int:
         """How many turns of the agent its breaker allows at once."""
-        return 0 if self.gone(agent) else self._at_once(agent)
+        if agent not in self._starts:
+            self._starts[agent] = 0 if self.gone(agent) else self._at_once(agent)
+        return self._starts[agent]
 
     def _at_once(self, agent: str) -> int:
         """The same for an agent that is known to exist."""
-        if self.is_capped(agent):
-            return 0
-        return turns_at_once(self.store.breakers.get(agent), self.slots_per_agent)
+        return 0 if self.is_capped(agent) else turns_at_once(self.store.breakers.get(agent), self.slots_per_agent)
 
     def is_shut(self, agent: str) -> bool:
         """Whether the agent's breaker is open: nothing is sent to it."""
@@ -286,6 +291,7 @@ class Engine:
     """The breakers that were not closed at the latest `tick`."""
     _ctx: Context | None = None
     """What decisions of the present batch need from outside."""
+    _pacing: Pacing | None = None
     _touched: set[str] = field(default_factory=set)
     _jumps: JumpWatch = field(default_factory=JumpWatch)
 
@@ -293,7 +299,7 @@ class Engine:
     def batch(self) -> Iterator[None]:
         """One transaction, and one time, for any number of inputs. Raises WorldError."""
         with self.store.transaction():
-            self.now, self._ctx = self.clock.now(), None
+            self.now, self._ctx, self._pacing = self.clock.now(), None, None
             self._touched.clear()
             if self.goes_on and not self._jumps.has_begun:
                 self._compare_with_the_log()
@@ -434,8 +440,11 @@ class Engine:
 
     @property
     def pacing(self) -> Pacing:
-        per_agent, per_hour = self.settings.slots_per_agent, self.settings.turns_per_hour
-        return Pacing(self.store, per_agent, per_hour, self.is_gone, self._is_capped)
+        """That of the present batch."""
+        if self._pacing is None:
+            per_agent, per_hour = self.settings.slots_per_agent, self.settings.turns_per_hour
+            self._pacing = Pacing(self.store, per_agent, per_hour, self.is_gone, self._is_capped)
+        return self._pacing
 
     def _is_capped(self, agent: str) -> bool:
         return self.is_capped and not self.is_remote(agent)  # what another host does is its own cost
@@ -491,15 +500,16 @@ class Engine:
         """
         started, slots = 0, self.settings.slots if capacity is None else capacity.in_all
         while True:
-            ready = list(self.store.schedule.ready(self.now, self.settings.slots, self.settings.ageing))
+            ready = self.store.schedule.ready(self.now, self.settings.slots, self.settings.ageing)
             busy = self.store.schedule.busy(self.now)
-            allowed = self.pacing.allowed({*busy, *(item.executor for item in ready)}, self.now)
-            busy = {agent: count for agent, count in busy.items() if not self.is_remote(agent)}
-            ready = [
-                replace(item, by_children=True) if self.is_remote(item.executor) else item
-                for item in ready
-                if not self.is_remote(item.executor) or allowed[item.executor]
-            ]
+            allowed = self.pacing.allowed({*busy, *[item.executor for item in ready]}, self.now)
+            if remote := {agent for agent in allowed if self.is_remote(agent)}:
+                busy = {agent: count for agent, count in busy.items() if agent not in remote}
+                ready = [
+                    replace(item, by_children=True) if item.executor in remote else item
+                    for item in ready
+                    if item.executor not in remote or allowed[item.executor]
+                ]
             picked = schedule.pick(ready, busy, slots, self.settings.slots_per_agent, allowed)
             begun = [events for task_id in picked if (events := self._start(task_id)) is not None]
             if not begun:
@@ -599,8 +609,9 @@ class Engine:
         """The neighbours that this task's way from one phase to another may affect."""
         woken = []
         if target in TERMINAL or source in TERMINAL:
-            parents = islice(self.store.tasks.with_ancestors(task_id), 1, 2)
-            woken += [parent.id for parent in parents if target != Phase.COMPLETED or self._may_go_on(parent)]
+            parent = _load(self.store, task_id).parent
+            if parent is not None and (target != Phase.COMPLETED or self._may_go_on(_load(self.store, parent))):
+                woken.append(parent)
         if target in CLOSES_CHILDREN and source not in CLOSES_CHILDREN and self.store.tasks.has_open_children(task_id):
             woken += self.store.tasks.open_children(task_id)
         is_lost = target == Phase.CANCELLED and not changes.get("cancelled_with_parent")

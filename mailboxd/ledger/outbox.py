@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import pydantic_core
 
@@ -97,8 +95,7 @@ class Order:
     """What that call gives to the agent, recorded before it can be made."""
 
 
-@dataclass(frozen=True, slots=True)
-class LatestTurn:
+class LatestTurn(NamedTuple):
     """The latest turn that was ordered of an agent."""
 
     seq: int
@@ -235,12 +232,12 @@ class Outbox:
         Without the creation of children, for which nothing is performed.
         """
         if (known := self._known()) is not None:
-            found = (
+            found = [
                 order
                 for row, order in known.values()
-                if row["kind"] != "create_children" and (row["not_before"] is None or row["not_before"] <= now)
-            )
-            return [*islice(found, passed, None if limit < 0 else passed + limit)]
+                if order.kind != "create_children" and (row["not_before"] is None or row["not_before"] <= now)
+            ]
+            return found[passed:] if limit < 0 else found[passed : passed + limit]
         rows = self._rows(
             "state = 'pending' AND kind <> 'create_children'"
             " AND (not_before IS NULL OR not_before <= ?) ORDER BY seq LIMIT ? OFFSET ?",
@@ -254,8 +251,11 @@ class Outbox:
         """The number of turns per agent that are pending and not delayed; None if that has to be read."""
         if (known := self._known()) is None:
             return None
-        turns = (row for row, order in known.values() if order.kind == "run_turn")
-        return Counter(row["agent"] for row in turns if row["not_before"] is None or row["not_before"] <= now)
+        calls: dict[str, int] = {}
+        for row, order in known.values():
+            if order.kind == "run_turn" and (row["not_before"] is None or row["not_before"] <= now):
+                calls[order.agent] = calls.get(order.agent, 0) + 1
+        return calls
 
     def begun_turns(self) -> list[tuple[str, str, str]]:
         """The turns that have begun and not ended: the ids of their orders, with their tasks and agents."""
@@ -264,7 +264,7 @@ class Outbox:
 
     def children_due(self) -> tuple[Order, CreateChildren] | None:
         """The next children of large plans that are to be created, or None."""
-        if self._cache.all_children_exist and self._cache.is_current():
+        if self._cache.all_children_exist and self._db.in_transaction:
             return None
         rows = self._rows("state = 'pending' AND kind = 'create_children' ORDER BY seq LIMIT 1")
         if not rows:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
-from itertools import islice, takewhile
+from itertools import islice
+from operator import attrgetter
 from typing import NamedTuple
 
 MOST = 2_000
@@ -26,9 +27,6 @@ class Waiting(NamedTuple):
     seq: int
     id: str
     not_before: str | None
-
-    def may_start(self, now: str) -> bool:
-        return self.not_before is None or self.not_before <= now
 
 
 class ReadyQueue:
@@ -56,8 +54,8 @@ class ReadyQueue:
             insort(self._in_order, waiting)
 
     def by_children(self, now: str) -> list[Waiting]:
-        """Those that need no turn."""
-        return [one for one in self._of_kind(True) if one.may_start(now)]
+        """Those that need no turn, oldest first."""
+        return sorted(self._first(now, len(self._in_order), True), key=attrgetter("seq"))
 
     def executors(self) -> Iterator[str]:
         """Who executes the others, by name."""
@@ -68,9 +66,14 @@ class ReadyQueue:
 
     def first(self, executor: str, now: str, most: int, *, again: bool) -> list[Waiting]:
         """The first `most` that may start, of an executor's that had an attempt before or of its others."""
-        return [*islice((one for one in self._of_kind(False, executor, again) if one.may_start(now)), most)]
+        return self._first(now, most, False, executor, again)
 
-    def _of_kind(self, *kind: bool | str) -> Iterator[Waiting]:
-        """Those whose first fields are these, in order."""
-        at = bisect_left(self._in_order, kind)
-        return takewhile(lambda one: one[: len(kind)] == kind, islice(self._in_order, at, None))
+    def _first(self, now: str, most: int, *kind: bool | str) -> list[Waiting]:
+        """The first `most` that may start of those whose first fields are these, in order."""
+        found: list[Waiting] = []
+        for one in islice(self._in_order, bisect_left(self._in_order, kind), None):
+            if one[: len(kind)] != kind or len(found) == most:
+                break
+            if one.not_before is None or one.not_before <= now:
+                found.append(one)
+        return found

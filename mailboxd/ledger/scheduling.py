@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator
-from operator import attrgetter
+from collections.abc import Iterable
+from operator import itemgetter
 from typing import Any
 
 from mailboxd.core.breaker import Breaker, State
@@ -23,7 +23,7 @@ from mailboxd.ledger.precedence import RESTED, UNCLAIMED, first_of_each
 from mailboxd.ledger.ready_queue import MOST, ReadyQueue, Waiting
 from mailboxd.ledger.repetitions import LIVE
 from mailboxd.ledger.row_mapping import TASK, read_task
-from mailboxd.ledger.task_cache import ASKED_IN_TURN, FOREVER, HELD, TaskCache
+from mailboxd.ledger.task_cache import ASKED_IN_TURN, FOREVER, TaskCache
 from mailboxd.ledger.tasks import Tasks
 
 _NOT_HELD = is_not_held("id")
@@ -73,37 +73,41 @@ class Schedule:
         self._some_were_due = False
         """Whether it found any then: they may still be due, if the time had not come to decide about them."""
 
-    def ready(self, now: str, per_executor: int, ageing: float = 0.0) -> Iterator[Ready]:
+    def ready(self, now: str, per_executor: int, ageing: float = 0.0) -> list[Ready]:
         """Tasks that may start, in the order of `precedence`. Of those that need a turn at most `per_executor` new ones
         and as many repeated ones per executor. `ageing`: seconds after which one that waits rises; 0 = never.
         """
         if not ageing and self._db.in_transaction and (queue := self._queue()) is not None:
-            yield from self._of_queue(queue, now, per_executor)
-            return
+            return self._of_queue(queue, now, per_executor)
         # the oldest first, and the least recently used executor, so that a backlog does not starve others
         rows = sorted(self._db.execute(_READY, {"now": now}), key=lambda row: row[3] or 0)
-        yield from (Ready(task, executor, True) for task, executor, *_ in rows if task is not None)
+        ready = [Ready(task, executor, True) for task, executor, *_ in rows if task is not None]
         claims = self._waiting_for_claims()
         for _, executor, after_again, _ in (row for row in rows if row[0] is None):
             new, repeated = first_of_each(self._db, executor, now, ageing, most=per_executor, claims=claims)
-            for again, found in ((False, new), (True, repeated)):
-                for one in found:
-                    yield Ready(one.id, executor, False, one.priority, again, bool(after_again), one.by_person)
+            ready += [
+                Ready(one.id, executor, False, one.priority, again, bool(after_again), one.by_person)
+                for again, found in ((False, new), (True, repeated))
+                for one in found
+            ]
+        return ready
 
-    def _of_queue(self, queue: ReadyQueue, now: str, per_executor: int) -> Iterator[Ready]:
+    def _of_queue(self, queue: ReadyQueue, now: str, per_executor: int) -> list[Ready]:
         """The same from memory."""
-        for one in sorted(queue.by_children(now), key=attrgetter("seq")):
-            yield Ready(one.id, one.executor, True)
-        latest = {executor: self._outbox.latest_turn(executor) for executor in queue.executors()}
-        for executor, turn in sorted(latest.items(), key=lambda item: item[1].seq):
-            for again in (False, True):
-                for one in queue.first(executor, now, per_executor, again=again):
-                    yield Ready(one.id, executor, False, -one.behind, again, turn.after_again, not one.of_agent)
+        ready = [Ready(one.id, one.executor, True) for one in queue.by_children(now)]
+        latest = [(self._outbox.latest_turn(executor), executor) for executor in queue.executors()]
+        for turn, executor in sorted(latest, key=itemgetter(0)):
+            ready += [
+                Ready(one.id, executor, False, -one.behind, again, turn.after_again, not one.of_agent)
+                for again in (False, True)
+                for one in queue.first(executor, now, per_executor, again=again)
+            ]
+        return ready
 
     def _queue(self) -> ReadyQueue | None:
         """The tasks that may start; None if they are many, some are held or wait for claims. Inside a transaction."""
         cache = self._cache
-        if cache.is_queue_long or self._some_claim() or not self._none_held():
+        if cache.is_queue_long or self._some_claim() or not self._tasks.none_held():
             return None
         if cache.queue is None:
             cache.queue = self.read_queue()
@@ -120,7 +124,7 @@ class Schedule:
     def known_queue(self) -> ReadyQueue | None:
         """What is in memory, brought up to date; None if nothing is."""
         queue = self._cache.queue
-        if queue is None or not self._cache.is_current():
+        if queue is None or not self._db.in_transaction:
             return None
         for task_id in queue.changed:
             queue.place(task_id, self._waiting(task_id))
@@ -147,17 +151,13 @@ class Schedule:
             task.not_before,
         )
 
-    def _none_held(self) -> bool:
-        return self._cache.is_absent(HELD, "SELECT 1 FROM tasks WHERE held <> '' LIMIT 1")
-
     def busy(self, now: str) -> dict[str, int]:
         """The number of calls per agent, pending or running.
 
         Delayed calls, held ones and those that wait for an approval in mid-turn are not counted.
         """
         if (
-            self._db.in_transaction
-            and self._none_held()
+            self._tasks.none_held()
             and self._cache.is_absent(ASKED_IN_TURN, f"{_PARKED} LIMIT 1")
             and (calls := self._outbox.calls(now)) is not None
         ):
@@ -269,7 +269,7 @@ class Schedule:
         asked = self.next_asked(since)
         found: str | None = min((time for time in (at, asked) if time is not None), default=None)
         waits = self._db.execute(f"SELECT 1 FROM repetitions WHERE {LIVE} AND next_at <= ? LIMIT 1", (now,)).fetchone()
-        if self._looked and not self._some_were_due and not waits and self._cache.is_current():
+        if self._looked and not self._some_were_due and not waits and self._db.in_transaction:
             self._cache.quiet_until = found or FOREVER
         return found
 
@@ -351,7 +351,7 @@ class Breakers:
         return [breaker for breaker in self._all().values() if breaker.state is not State.CLOSED]
 
     def _all(self) -> dict[str, Breaker]:
-        if self._cache.breakers is not None and self._cache.is_current():
+        if self._cache.breakers is not None and self._db.in_transaction:
             return self._cache.breakers
         rows = self._db.execute("SELECT agent, state, failures, times, until, reason FROM breakers ORDER BY agent")
         found = {row[0]: _breaker(row) for row in rows}

@@ -89,8 +89,9 @@ class TaskCache:
 
     One decision reads a task, its parent and its attempt five times or more, and a query for one row costs mostly
     overhead. Only events change tasks and attempts, so entries are valid while the log ends where this process left it:
-    each transaction begins by comparing `PRAGMA data_version`. What writes a count to a row writes it here as well, or
-    drops the counts that it may have changed: those are then read from their rows again.
+    each transaction begins by comparing `PRAGMA data_version`. Outside of a transaction the tables are read, but for
+    what would read many rows: that compares as well (`is_current`). What writes a count to a row writes it here as
+    well, or drops the counts that it may have changed: those are then read from their rows again.
     """
 
     def __init__(self, db: sqlite3.Connection) -> None:
@@ -208,7 +209,7 @@ class TaskCache:
 
     def is_quiet(self, now: str) -> bool:
         """Whether it is known that no timer is due at `now`."""
-        return self.quiet_until is not None and now < self.quiet_until and self.is_current()
+        return self.quiet_until is not None and now < self.quiet_until and self._db.in_transaction
 
     def starts_timer(self, at: str | None) -> None:
         """A timer was set."""

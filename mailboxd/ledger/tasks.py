@@ -40,7 +40,7 @@ from mailboxd.ledger.row_mapping import (
     read_attempt,
     read_task,
 )
-from mailboxd.ledger.task_cache import AWAITED, STEERED, Counts, TaskCache
+from mailboxd.ledger.task_cache import AWAITED, HELD, STEERED, Counts, TaskCache
 
 ASKING = frozenset({Phase.EXECUTING, Phase.AWAITING_APPROVAL, Phase.READY_TO_RESUME})
 """Phases in which approvals matter to every decision."""
@@ -99,14 +99,13 @@ class Tasks:
         self._approvals = approvals
 
     def get(self, task_id: str) -> Task | None:
-        cached = self._cache.tasks.get(task_id)
-        if cached is not None and self._cache.is_current():
+        if self._db.in_transaction and (cached := self._cache.tasks.get(task_id)) is not None:
             return cached
         return self._of_row(self._db.execute(f"SELECT {TASK} FROM tasks t WHERE t.id = ?", (task_id,)).fetchone())
 
     def places(self, task_ids: Iterable[str]) -> list[tuple[str, str | None, str]]:
         """Of those of these tasks that exist: id, parent and mode."""
-        known = self._cache.tasks if self._cache.is_current() else {}
+        known = self._cache.tasks if self._db.in_transaction else {}
         cached = {task_id: task for task_id in task_ids if (task := known.get(task_id)) is not None}
         found: list[tuple[str, str | None, str]] = [(task.id, task.parent, task.mode) for task in cached.values()]
         if others := [task_id for task_id in task_ids if task_id not in cached]:
@@ -130,8 +129,8 @@ class Tasks:
         """The attempt with this number; the first is 1."""
         if not ordinal:
             return None
-        cached = self._cache.attempts.get(task_id)
-        if cached is not None and cached.ordinal == ordinal and self._cache.is_current():
+        cached = self._cache.attempts.get(task_id) if self._db.in_transaction else None
+        if cached is not None and cached.ordinal == ordinal:
             return cached
         sql = f"SELECT {ATTEMPT} FROM attempts WHERE task = ? AND ordinal = ?"
         row = self._db.execute(sql, (task_id, ordinal)).fetchone()
@@ -142,12 +141,14 @@ class Tasks:
             self._cache.attempts[task_id] = attempt
         return attempt
 
-    def with_ancestors(self, task_id: str) -> Iterator[Task]:
+    def with_ancestors(self, task_id: str) -> list[Task]:
         """The task and its ancestors, nearest first."""
-        task = self.get(task_id)
-        while task is not None:
-            yield task
-            task = None if task.parent is None else self.get(task.parent)
+        line: list[Task] = []
+        above: str | None = task_id
+        while above is not None and (task := self.get(above)) is not None:
+            line.append(task)
+            above = task.parent
+        return line
 
     def by_local_id(self, local_id: str) -> Task | None:
         row = self._db.execute(f"SELECT {TASK} FROM tasks t WHERE t.local_id = ?", (local_id,)).fetchone()
@@ -267,9 +268,10 @@ class Tasks:
 
     def _with_counts(self, task_id: str) -> tuple[Task, Counts]:
         """The task and what the rows count for it, in one query. Raises KeyError for an unknown id."""
-        task, counts = self._cache.tasks.get(task_id), self._cache.counts.get(task_id)
-        if task is not None and counts is not None and self._cache.is_current():
-            return task, counts
+        if self._db.in_transaction:
+            task, known = self._cache.tasks.get(task_id), self._cache.counts.get(task_id)
+            if task is not None and known is not None:
+                return task, known
         row = self._db.execute(f"SELECT {TASK}, {COUNTS} FROM tasks t WHERE t.id = ?", (task_id,)).fetchone()
         task = self._of_row(row)
         if task is None:
@@ -281,7 +283,8 @@ class Tasks:
 
     def counts(self, task_id: str) -> Counts:
         """What the rows count for a task. Raises KeyError for an unknown id."""
-        return self._with_counts(task_id)[1]
+        known = self._cache.counts.get(task_id) if self._db.in_transaction else None
+        return known or self._with_counts(task_id)[1]
 
     def cancelled_dependency(self, task_id: str) -> tuple[str, int] | None:
         """The key of a dependency that was cancelled for good, and whether it was skipped."""
@@ -330,7 +333,7 @@ class Tasks:
 
     def _some_choose(self) -> bool:
         """Whether any open task has a flow."""
-        if self._cache.some_choose is None or not self._cache.is_current():
+        if self._cache.some_choose is None or not self._db.in_transaction:
             sql = f"SELECT 1 FROM tasks INDEXED BY tasks_open WHERE flow <> '{{}}' AND {OPEN} LIMIT 1"
             found = self._db.execute(sql).fetchone() is not None
             if not self._db.in_transaction:
@@ -433,7 +436,7 @@ class Tasks:
 
     def lineage(self, task: Task) -> tuple[Task, ...]:
         """The tasks from the root down to this one."""
-        return (task,) if task.parent is None else (*tuple(self.with_ancestors(task.parent))[::-1], task)
+        return (task,) if task.parent is None else (*self.with_ancestors(task.parent)[::-1], task)
 
     def _level_as_waiting(self, parent: str, node: str) -> Level:
         """The level with indirect dependencies: a descendant of one of its tasks may need another of its tasks."""
@@ -527,7 +530,7 @@ class Tasks:
     def dependencies(self, task_id: str) -> list[Task]:
         """The direct dependencies, oldest first. They have usually just ended, and are in the cache."""
         needs, counts = self._cache.needs.get(task_id), self._cache.counts
-        if needs is None or not self._cache.is_current() or (len(needs) > 1 and not counts.keys() >= {*needs}):
+        if needs is None or not self._db.in_transaction or (len(needs) > 1 and not counts.keys() >= {*needs}):
             sql = "SELECT t.id FROM dependencies d JOIN tasks t ON t.id = d.needs WHERE d.task = ? ORDER BY t.seq"
             needs = tuple(row[0] for row in self._db.execute(sql, (task_id,)))
         elif len(needs) > 1:
@@ -610,7 +613,11 @@ class Tasks:
 
     def is_held(self, task_id: str) -> bool:
         """Whether the task or an ancestor is held."""
-        return any(task.held for task in self.with_ancestors(task_id))
+        return not self.none_held() and any(task.held for task in self.with_ancestors(task_id))
+
+    def none_held(self) -> bool:
+        """Whether no task is held; outside of a transaction, some may be."""
+        return self._db.in_transaction and self._cache.is_absent(HELD, "SELECT 1 FROM tasks WHERE held <> '' LIMIT 1")
 
     def has_open_from(self, sender: str, count: int) -> bool:
         """Whether `sender` has at least `count` (1 or more) open root tasks."""

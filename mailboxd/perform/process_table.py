@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import select
 import selectors
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -320,14 +319,16 @@ class ProcessTable:
     def measure_capacity(self, now: float) -> Capacity:
         """Compute `capacity` for a round of the loop, by the number of calls and by memory."""
         most = self.caps.calls if self.lane is None else min(self.caps.calls, max(self.lane // 2, 1))
-        turns = [call for call in self.running.values() if not call.without_slot]
+        turns, agents = [call for call in self.running.values() if not call.without_slot], dict[str, int]()
+        for call in turns:
+            agents[call.agent] = agents.get(call.agent, 0) + 1
         self.capacity = Capacity(
             most,
-            tuple(call.id for call in turns),
+            tuple([call.id for call in turns]),
             self.free_bytes(now),
             self.caps.call_bytes,
             min(self.caps.per_agent, most),
-            Counter(call.agent for call in turns),
+            agents,
             {call.session_key for call in self.running.values()},
             self.is_shut,
         )

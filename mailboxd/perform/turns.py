@@ -360,7 +360,7 @@ class TurnStarter:
             return may_start and not self.engine.store.tasks.is_held(order.task)
         return (
             capacity.may_begin(order.agent, effect.session_key)
-            and capacity.agents[order.agent] < self.engine.pacing.starts(order.agent)
+            and capacity.agents.get(order.agent, 0) < self.engine.pacing.starts(order.agent)
             and (not effect.model or self.calls.free_cli_processes() > len(self._programs))
             and not self.engine.store.tasks.is_held(order.task)
         )
