@@ -15,7 +15,7 @@ from mailboxd.formats.protocol.answer import Asked, read_answer
 from tests.dialects.test_answers import CASES as ANSWERS
 
 _FILE = yaml.safe_load(Path(__file__).with_name("languages.yaml").read_text(encoding="utf-8"))
-SECOND = {"refused": Failure, "promised": Failure, "asked": Question, "done": Results}
+SECOND = {"refused": Failure, "promised": Failure, "asked": Question, "done": Results, "unknown": Results}
 """What the same text is when it is sent again."""
 CASES = [
     pytest.param(text.strip(), kind, id=f"{language}-{kind}-{number}")

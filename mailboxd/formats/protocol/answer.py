@@ -200,8 +200,11 @@ def _structured(text: str, asked: Asked) -> Answer | None:
 
 def _alone(text: str, asked: Asked, first_line: int = 1) -> Answer | None:
     """The answer that this text is, outside fenced code; None if it is none."""
-    if (form := forms.mapping(text)) is not None and (meant := _of_object(form, asked)) is not None:
+    form = forms.mapping(text)
+    if form is not None and (meant := _of_object(form, asked)) is not None:
         return meant
+    if (behind := _object_behind(text)) is not None and behind.kind:
+        return _of_form(behind, asked)
     if text.startswith("{") and SUBTASKS.search(text[:200]) and form is None:
         return _planned(text, first_line, asked)
     if form is None and _OBJECT.match(text):
@@ -230,6 +233,13 @@ def _alone(text: str, asked: Asked, first_line: int = 1) -> Answer | None:
             f"{_QUOTING}"
         )
     return _of_form(_moved(form, first_line - 1), asked)
+
+
+def _object_behind(text: str) -> Form | None:
+    """The JSON object behind a paragraph, with nothing behind it; None if there is none."""
+    before, brace, rest = text.partition("{")
+    whole = before.strip() and brace and text.endswith("}") and _is_paragraph(before.strip())
+    return forms.mapping(brace + rest) if whole else None
 
 
 def _counts(form: Form, opening: str) -> bool:
@@ -887,7 +897,7 @@ def _evaded(text: str, found: evasions.Evasion, asked: Asked) -> Answer:
         return Unclear((found.problem,), text, is_claim=found.kind is not Kind.CALL)
     if found.kind is Kind.QUESTION:
         return Question(text)
-    if found.kind is Kind.CLAIM:
+    if found.kind in (Kind.CLAIM, Kind.UNREADABLE):
         return _with_actions(text)
     return Failure(text)
 
@@ -981,6 +991,8 @@ def _review_form(text: str) -> Form | Unclear | None:
     lines = text.split("\n")
     inside = _fenced(lines)
     candidates = [text]
+    if (behind := _object_behind(text)) is not None:
+        candidates.append(behind.source)
     inner, language = block_around(text)
     if language != "?":
         candidates.append(inner.strip("\n"))

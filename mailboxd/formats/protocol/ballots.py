@@ -17,9 +17,14 @@ from mailboxd.formats.protocol.words import spelled
 _SHORTEST_BENT = 4
 """Letters of an allowed word that may be bent: `approved` for `approve`. Two-letter words have too many neighbours."""
 _YES = frozenset(
-    {"yes", "yep", "yeah", "oui", "sí", "sì", "sim", "ja", "jawohl", "да", "tak", "是", "是的", "对", "はい", "네"}
+    {"yes", "yep", "yeah", "oui", "sí", "sì", "sim", "ja", "jawohl", "ano", "да", "tak", "evet", "हाँ", "हां", "نعم"}
+    | {"是", "是的", "对", "はい", "네", "예"}
 )
-_NO = frozenset({"no", "nope", "non", "nein", "não", "нет", "nie", "否", "不", "不是", "不是的", "いいえ", "아니요"})
+_NO = frozenset(
+    {"no", "nope", "non", "nein", "nee", "nej", "não", "ne", "нет", "ні", "nie", "hayır", "नहीं", "لا"}
+    | {"否", "不", "不是", "不是的", "いいえ", "아니요"}
+)
+"""Words that are a yes or a no before a comma as well; the Ukrainian `так` also means `so` in Russian."""
 _TRUTH = {"true": "yes", "false": "no"}
 """The values of JSON that are a yes or a no."""
 _LABEL = re.compile(
@@ -44,9 +49,9 @@ _MARK = re.compile(
     r"\u2013|\(|\Z)"
 )
 _CONDITION = re.compile(
-    r"\W*(?:but|if|unless|only|provided|providing|except|however|although|though|once|when|as long as|so long as|with|"
-    r"mostly|partly|partially|conditional(?:ly)?|on (?:the )?condition|assuming|pending|subject to|maybe|perhaps|in "
-    r"principle|in theory|as soon as)\b",
+    r"\W*(?:but|if|unless|only|provided|providing|except|however|although|though|once|when|after|as long as|so long as|"
+    r"with|mostly|almost|partly|partial(?:ly)?|conditional(?:ly)?|conditions?|on (?:the )?condition|assuming|pending|"
+    r"subject to|maybe|perhaps|in principle|in theory|as soon as)\b",
     re.IGNORECASE,
 )
 _TURN = re.compile(
@@ -63,7 +68,7 @@ _ALSO = re.compile(
     r"(?:or|and|oder|und|ou|et|o|y|e|of|en|lub|i|или|и)\s+(?=\S)|(?:或者?|和|または|か)\s*", re.IGNORECASE
 )
 """A word before a second answer."""
-_SENTENCE = re.compile(r"(?<=[.!?])[ \t]+|(?<=[\u3002\uff01\uff1f])|\n+")
+_SENTENCE = re.compile(r"(?<=[.!?\u061f])[ \t]+|(?<=[\u3002\uff01\uff1f\u0964])|\n+")
 _LONGEST = 200_000
 
 
@@ -96,6 +101,11 @@ def stated(text: str, answers: Sequence[str]) -> str:
     (answer,) = found
     last = declared(lines[-1].split()[-1], answers)
     return "" if last and last != answer and not lines[-1].startswith(("- [ ]", "* [ ]")) else answer
+
+
+def takes_back(rest: str) -> bool:
+    """Whether what follows an answer or a verdict begins with a condition, or with what limits it."""
+    return bool(_CONDITION.match(rest) or phrases.CONDITION.match(rest.casefold()))
 
 
 def problem(text: str, answers: Sequence[str]) -> str:
@@ -146,9 +156,9 @@ def _at_the_start(line: str, answers: Sequence[str], *, alone: bool = False) -> 
         if alone and after:
             continue
         first = next(filter(None, map(str.strip, _SENTENCE.split(after))), "")
-        if _CONDITION.match(after) or phrases.CONDITION.match(after.casefold()) or _TURN.search(first):
+        if takes_back(after) or _TURN.search(first):
             return _BOTH
-        if first.endswith(("?", "\uff1f")):
+        if phrases.asks_back(first):
             return _BOTH
         if _BUT.match(after.partition(". ")[2]) or _BUT.match(after.partition("! ")[2]):
             return _BOTH
@@ -170,7 +180,7 @@ def _at_the_end(line: str, answers: Sequence[str]) -> str:
         sentence = sentence[label.end() :]
     elif lead := _LEAD.match(sentence):
         sentence = sentence[lead.end() :]
-    return "" if sentence.rstrip().endswith(("?", "\uff1f")) else declared(sentence, answers)
+    return "" if phrases.asks_back(sentence.rstrip()) else declared(sentence, answers)
 
 
 def _undecorated(line: str, answers: Sequence[str]) -> str:
@@ -193,7 +203,7 @@ def _without_symbols(text: str) -> str:
 
 
 def is_symbol(letter: str) -> bool:
-    return bool(letter) and (unicodedata.category(letter) in ("So", "Sk", "Cf", "Mn") or letter == "\ufe0f")
+    return bool(letter) and (unicodedata.category(letter) in ("So", "Sk", "Cf") or "\ufe00" <= letter <= "\ufe0f")
 
 
 def _plain(text: str) -> str:

@@ -8,6 +8,7 @@ excuse. Length, a list, code or a heading end the suspicion, except for what the
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -17,11 +18,14 @@ from mailboxd.core.vocabulary import Turn
 from mailboxd.formats.protocol import words
 from mailboxd.formats.protocol.ballots import is_symbol
 from mailboxd.formats.protocol.calls import is_call
-from mailboxd.formats.protocol.phrases import any_of
+from mailboxd.formats.protocol.phrases import any_of, asks_back
 
 MOST = 700
 """Characters of a text that is suspected."""
 _MOST_PLAN = 2_000
+_MOST_UNREADABLE = 200
+_SCRIPTS = frozenset({"LATIN", "CYRILLIC", "CJK", "HIRAGANA", "KATAKANA", "HANGUL", "ARABIC", "DEVANAGARI"})
+"""The scripts of the languages in `protocol.phrases`, by the first words of the names of their letters."""
 SURE = "Is this the result itself? Then answer `---`, `status: done`, `---` and nothing else."
 FAILED = "`---`, `type: reply`, `status: failed`, `---`, `## Error` and the reason"
 _ASK = "`---`, `type: question`, `---` and the question"
@@ -38,6 +42,7 @@ class Kind(Enum):
     CALL = "a call of a tool"
     PLAN = "a plan"
     IGNORANCE = "not knowing"
+    UNREADABLE = "a text in a script that is not known here"
     NOTHING = "no answer"
 
 
@@ -80,7 +85,7 @@ def leaves_open(text: str) -> bool:
     sentences = _sentences(_folded(own)) if len(text) <= MOST else []
     if not sentences:
         return False
-    asks = sentences[-1].endswith(("?", "\uff1f")) and not _OFFER.match(sentences[-1])
+    asks = asks_back(sentences[-1]) and not _OFFER.match(sentences[-1])
     return asks or _NO_VOTE.match(sentences[0]) is not None
 
 
@@ -105,6 +110,7 @@ _SAYS = {
     Kind.CALL: "{said} is a tool call written as text; nothing was carried out.",
     Kind.PLAN: "{said} reads like a plan, but is not in the form of one, so nothing was started.",
     Kind.NOTHING: "{said} is no answer to the task.",
+    Kind.UNREADABLE: "{said} is short, and in its script nobody here can tell a result from a refusal.",
     Kind.IGNORANCE: "{said} says that you do not know the answer.",
 }
 
@@ -118,7 +124,7 @@ def _do(kind: Kind, turn: Turn) -> str:
             f"word `REPLY_SKIP`. If this is your answer, write `---`, `status: done`, `---` and nothing else."
         )
     match kind:
-        case Kind.REFUSAL | Kind.FAILURE:
+        case Kind.REFUSAL | Kind.FAILURE | Kind.UNREADABLE:
             return f"If it cannot be done, answer {FAILED}; otherwise do it. {SURE}"
         case Kind.QUESTION:
             return f"If you cannot go on without an answer, send {_ASK}; otherwise go on without it. {SURE}"
@@ -158,7 +164,11 @@ _DOES = re.compile(
 _DID_SO = re.compile(
     r"\w+ed|found|wrote|said|says|has|had|was|is|are|did|reports|made|sent|built|read|got|gave|hat|wurde"
 )
-_GIVEN = re.compile(r"\b(?:assign|delegate|give|hand|pass)(?: [\w']{1,20}){0,4} to @?([\w.-]{1,80})")
+_GIVEN = re.compile(
+    r"\b(?:(?:assign|delegate|give|hand|pass)(?: [\w']{1,20}){0,4} to|let|have|ask|then,?) @?([\w.-]{1,80})"
+)
+_ARROW = re.compile(r"[-=\u2013]{1,2}>|[\u2192\u21d2\u27f6]")
+_FIRST_WORD = re.compile(r"[\s>*_`~+\u2022-]*(?:\d{1,3}[.)]\s*)?[*_`@]*([\w.-]{1,80})")
 _AGENT_COLUMN = frozenset({"agent", "assignee", "owner", "assigned_to", "who", "responsible", "executor", "by"})
 
 
@@ -167,8 +177,10 @@ def _plans(text: str, agents: frozenset[str]) -> bool:
     if "```" in text or "~~~" in text:
         return False
     names = {name.casefold() for name in agents if name not in ("self", "me", "main")}
-    if names and len(text) <= MOST and _tells(text.casefold(), names) >= 2:
-        return True
+    if names and len(text) <= MOST:
+        folded = text.casefold()
+        if _tells(folded, names) >= 2 or any(_is_chain(line, names) for line in folded.split("\n")):
+            return True
     rows = list(_ITEM.finditer(text))
     items = [row[1] for row in rows]
     if len(items) < 2:
@@ -186,6 +198,12 @@ def _plans(text: str, agents: frozenset[str]) -> bool:
         ):
             return True
     return given > 0 and _PLANNING.search(text) is not None
+
+
+def _is_chain(line: str, names: set[str]) -> bool:
+    """Whether arrows lead from agent to agent: `beta (count) -> gamma (tell)`."""
+    firsts = [found[1].rstrip(".-") for part in _ARROW.split(line) if (found := _FIRST_WORD.match(part))]
+    return sum(first in names for first in firsts) >= 2
 
 
 def _begins_with(row: re.Match[str], names: set[str]) -> bool:
@@ -222,15 +240,15 @@ _LIST = re.compile(r"^[ \t]*(?:[-*+\u2022][ \t]|\d{1,3}[.)][ \t]|\|)", re.MULTIL
 _HEADING = re.compile(r"^#{1,6}[ \t]|^[^\n]+\n(?:===|---)", re.MULTILINE)
 _MARKUP = re.compile(r"^[ \t]*(?:<[!A-Za-z/?]|\.\. |[{[]|@@ )", re.MULTILINE)
 _CODE = re.compile(r"[;{}]$|^(?:import|from|const|let|var|def|class|function|export|#include|package) \S", re.MULTILINE)
-_BREAK = re.compile(r"(?<=[.!?\u2026])[\"')\u201d*_]*[ \t]+|(?<=[\u3002\uff01\uff1f])|\n+")
+_BREAK = re.compile(r"(?<=[.!?\u2026\u061f])[\"')\u201d*_]*[ \t]+|(?<=[\u3002\uff01\uff1f\u0964])|\n+")
 _PLACEHOLDER = re.compile(
     r"[\[<({]{1,3}[\w ,'./-]{0,80}\b(?:here|placeholder|insert|tbd|todo|to be (?:added|filled|written|done)|to "
     r"follow)\b"
-    r"[\w ,'./-]{0,80}[\])>}]{1,3}",
+    r"[\w ,'./-]{0,80}[\])>}]{1,3}|(?:todo|fixme|tbd|wip)\b[:.]?[^\n]{0,80}",
     re.IGNORECASE,
 )
 _NOTHING = re.compile(
-    r"[\W_]*(?:none|null|nil|nan|undefined|object object|"
+    r"[\W_]*(?:n/a|none|null|nil|nan|undefined|object object|"
     r"(?:no|empty) (?:output|response|answer|content|result))[\W_]*",
     re.IGNORECASE,
 )
@@ -273,6 +291,30 @@ _WORK_NAMES = (
     r"(?:task|work|request|job|summary|file|document|report|order|translation|step|operation|assignment|action|"
     r"command|question|instruction)s?"
 )
+_OF_OPINION = (
+    r"(?:recommend|believe|imagine|remember|recall|forget|understand|bear|stand|take|help|get|put|say|tell|agree|love|"
+    r"like|rule|exclude|deny|blame|praise|see|hear|feel|find|stop)\b"
+)
+"""What an author cannot do with something and has worked all the same."""
+_DID = (
+    r"(?:completed?|finished|done|carried out|executed|written|created|prepared|drafted|delivered|fulfilled|"
+    r"implemented|"
+    r"addressed|performed|handled|processed|generated|wrote|did|made|updated|changed|edited|added|fixed|saved|sent|"
+    r"moved|"
+    r"removed|deleted|applied|refactored|translated|checked|reviewed|corrected|improved|modified|adjusted|revised|"
+    r"rewritten|"
+    r"rewrote|built|tested|verified|analy[sz]ed|summari[sz]ed|compiled|collected|gathered|merged|committed|pushed|"
+    r"deployed|"
+    r"configured|installed|uploaded|published|posted|submitted|produced|put|stored|documented|formatted|cleaned|"
+    r"resolved|"
+    r"converted|organi[sz]ed|provided|included|placed)"
+)
+_COUNTS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_COUNTED = "|".join(_COUNTS)
+_GAVE_UP = (
+    r"(?:stopped|gave|skipped|left|ended|aborted|assumed|guessed|invented|made|cancel|failed|omitted|ignored|did not)"
+)
+"""What an author did who did not do it."""
 _REFUSES = _anywhere(
     rf"(?:^|[,;] |^(?:final |my )?(?:note|results?|status|answer|update|problem|issue|error|response|outcome|"
     rf"reason)\W{{1,4}}|"
@@ -305,6 +347,10 @@ _REFUSES = _anywhere(
     r"(?:(?:instructed|told|"
     r"asked) not to|not (?:supposed|designed|meant|trained|programmed|configured))\b"
     r"|^(?:nope|no|nah|sorry)[,.]? (?:i )?(?:can't|cannot|can) do\b"
+    r"|\bthere (?:is|was) nothing (?:that |more )?(?:i|we) (?:can|could)\b"
+    r"|^(?:(?:that|this|it)(?:'s| is) |sorry[,:]? )*not (?:my|our) (?:department|job|task|area|field|responsibility)\b"
+    rf"|(?:^|[,;] |\b(?:but|and|so|therefore|because|that)[, ]+)(?:i|we) {_FILL}{_CANNOT} {_FILL}(?!{_OF_OPINION})"
+    r"[a-z]{2,20} (?:it|this|that|them|these|those)\b"
     rf"|^(?:{any_of('unable')})"
 )
 _CANNOT_AT_ALL = re.compile(
@@ -325,6 +371,16 @@ _APOLOGY = re.compile(
     r")?apologies\b|^(?:i|we) (?:sincerely )?apologi[sz]e\b|^(?:unfortunately|regrettably|sadly)[, ]*$"
     rf"|^(?:{any_of('sorry')})"
 )
+_PARTLY = re.compile(
+    rf"(?:i|we)(?: have|'ve)? (?:only |so far |already )*(?:{_DID}|got through) (?:only )?"
+    rf"(?P<done>\d{{1,6}}|{_COUNTED}) (?:out )?of (?:the |all )?(?P<all>\d{{1,6}}|{_COUNTED})\b"
+)
+"""How many of how many the author has done."""
+_WORKED_AROUND = re.compile(
+    rf"[^.]{{0,120}}?,? (?:so|but|instead|and) (?:then |instead )*(?:i|we)(?: have|'ve)? (?:then |instead )*"
+    rf"(?!{_GAVE_UP})(?:{_DID}|called|used|went|took|read|asked|counted|looked|found|got|tried|[a-z]{{3,20}}ed)\b"
+)
+"""A sentence that says how the author did it all the same."""
 _FAILS = _anywhere(
     rf"\b(?:the|this|your|that) (?:\w+ ){{0,2}}{_WORK_NAMES}\b[^.!?]{{0,40}}(?:cannot|could not|can't|couldn't|"
     rf"was not|wasn't|has not|hasn't|were not) (?:be |been )?(?:\w+ )?(?:completed?|done|finished|fulfilled|"
@@ -370,6 +426,8 @@ _FAILS = _anywhere(
     r"|\b(?:partially|partly|only half|only partly|not fully|not yet|incompletely) (?:done|complete|completed|"
     r"finished)\b|\bthe rest (?:is missing|is still missing|follows|will follow|is open|remains)\b|\b(?:ran|run|"
     r"running) out of (?:time|tokens|space|context)\b|^\W*to be continued"
+    r"|^(?:the |my )(?:[\w-]+ ){0,2}(?:[\w-]*load|[a-z]+(?:tion|ment|sion)|build|import|export|update|sync|login|"
+    r"search|query) (?:has )?failed(?:\W*$|[,;:]| because\b| due\b| with\b)"
     r"|\btoo (?:long|large|big) for (?:my|the|this|our) (?:\w+ )?(?:context|window|input|limit|memory)\b"
     r"|^(?:i|we)(?: am|'m| are|'re) (?:currently )?(?:out of (?:the )?office|on (?:vacation|holiday|leave))\b"
     r"|^(?:this is an? )?auto(?:matic|mated)?[ -]?(?:reply|response|answer)\b"
@@ -403,6 +461,8 @@ _ERROR = re.compile(
     r"|agent stopped due to|you(?:'ve| have)? (?:exceeded|reached|hit) your"
     r"|\[?(?:(?:request|run|turn|operation|generation|task|response) )?(?:was |has been )?(?:interrupted|cancell?ed|"
     r"aborted|terminated)(?: by (?:the )?user)?\W*\Z"
+    r"|(?:the |your |this )?(?:response|prompt|request|input|output|content|message|generation) (?:was|has been|is) "
+    r"(?:filtered|blocked|flagged|refused|rejected by (?:the|our))\b"
     r"|<(?:!doctype html[^>]{0,80}>\s{0,20}<)?html[^>]{0,200}>[\s\S]{0,400}?<title>\s{0,20}[45]\d\d )",
     re.IGNORECASE,
 )
@@ -473,6 +533,8 @@ _PROMISES = re.compile(
     r"(?:now |"
     r"currently |already |still )*(?:working|starting|looking|checking|beginning|preparing|processing|on it|about to|"
     r"reading|analy[sz]ing|reviewing|gathering|searching|investigating)\b|"
+    r"(?:i|we) (?:passed|handed|forwarded|delegated|gave|assigned|routed|escalated) (?:this|it|that|the (?:task|work|"
+    r"question|request|job)) (?:on |over |back )?to\b|"
     r"(?:still )?working on\b|on it\b|will do\b|starting\b|(?:i|we)(?:'ve| have) (?:now |just |already )*(?:started|"
     r"begun|"
     r"received|accepted|noted|queued|scheduled|taken|delegated|"
@@ -499,19 +561,6 @@ _ACK = re.compile(
     rf"question|good question|with pleasure|{any_of('received')})"
 )
 _GREETING = re.compile(r"(?:hello|hi|hey)(?: there)?|good (?:morning|day|evening)")
-_DID = (
-    r"(?:completed?|finished|done|carried out|executed|written|created|prepared|drafted|delivered|fulfilled|"
-    r"implemented|"
-    r"addressed|performed|handled|processed|generated|wrote|did|made|updated|changed|edited|added|fixed|saved|sent|"
-    r"moved|"
-    r"removed|deleted|applied|refactored|translated|checked|reviewed|corrected|improved|modified|adjusted|revised|"
-    r"rewritten|"
-    r"rewrote|built|tested|verified|analy[sz]ed|summari[sz]ed|compiled|collected|gathered|merged|committed|pushed|"
-    r"deployed|"
-    r"configured|installed|uploaded|published|posted|submitted|produced|put|stored|documented|formatted|cleaned|"
-    r"resolved|"
-    r"converted|organi[sz]ed|provided|included|placed)"
-)
 _NOW = r"(?:now |successfully |all |fully |already |also |just )*"
 _CLAIMS = re.compile(
     rf"{_OPENERS}(?:(?:all )?(?:done|finished|complete|completed|todo|tbd|tba)\W*$|(?:all )?done\b[,!. ]*(?:see|"
@@ -581,6 +630,9 @@ def _kind(text: str, turn: Turn) -> Kind | None:
         return None
     if turn is Turn.ANSWER and any(map(_IGNORANT.search, sentences)):
         return Kind.IGNORANCE
+    if turn is not Turn.ANSWER and len(text) <= _MOST_UNREADABLE and _is_unreadable(text):
+        return Kind.UNREADABLE
+    sentences = _without_detours(sentences, has_more=_LIST.search(text) is not None)
     if _LIST.search(text):
         return _of_work(sentences[:1]) or (Kind.QUESTION if _NEEDS.search(sentences[0]) else None)
     if any(words.STATUS.get(words.spelled(found[1])) == "failed" for found in _STATUS_LINE.finditer(folded)):
@@ -595,7 +647,7 @@ def _kind(text: str, turn: Turn) -> Kind | None:
     asks = [sentence for sentence in sentences if _NEEDS.search(sentence) and not _OFFER.match(sentence)]
     rest = [sentence for sentence in sentences if _is_content(sentence)]
     ends = [sentence for sentence in sentences if not _OFFER.match(sentence) or not rest]
-    wants = any(map(_WANTS.search, sentences)) and any(sentence.endswith(("?", "\uff1f")) for sentence in sentences)
+    wants = any(map(_WANTS.search, sentences)) and any(asks_back(sentence) for sentence in sentences)
     if (asks or wants) and turn is not Turn.ANSWER:
         return Kind.QUESTION
     if not rest:
@@ -604,6 +656,21 @@ def _kind(text: str, turn: Turn) -> Kind | None:
     if len(rest) <= 3 and _promises(last, rest):
         return Kind.PROMISE
     return Kind.PROMISE if sum(map(len, rest)) < 160 and _promises(sentences[0], rest) else None
+
+
+def _is_unreadable(text: str) -> bool:
+    """Whether most letters are of a script of which no language has phrases, and there is no number among them."""
+    letters = [letter for letter in text if letter.isalpha()]
+    others = sum(
+        unicodedata.name(letter, "").partition(" ")[0] not in _SCRIPTS for letter in letters if letter > "\u02ff"
+    )
+    return 2 * others > len(letters) and not any(map(str.isdecimal, text))
+
+
+def _without_detours(sentences: list[str], *, has_more: bool) -> list[str]:
+    """The sentences without those that say how the author did it all the same, if others hold what came of it."""
+    others = [sentence for sentence in sentences if not _WORKED_AROUND.match(sentence)]
+    return others if others and (has_more or any(map(_is_content, others))) else sentences
 
 
 def _promises(sentence: str, content: Collection[str]) -> bool:
@@ -616,7 +683,16 @@ def _of_work(sentences: Iterable[str]) -> Kind | None:
     if any(map(_REFUSES.search, found)):
         refused = any(map(_APOLOGY.search, found)) or not any(map(_FAILS.search, found))
         return Kind.REFUSAL if refused else Kind.FAILURE
-    return Kind.FAILURE if any(map(_FAILS.search, found)) else None
+    return Kind.FAILURE if any(map(_FAILS.search, found)) or any(map(_is_partly, found)) else None
+
+
+def _is_partly(sentence: str) -> bool:
+    """Whether a sentence says that the author has done fewer than there are."""
+    counts = _PARTLY.match(sentence)
+    if counts is None:
+        return False
+    done, of = (int(word) if word.isdecimal() else _COUNTS.index(word) for word in counts.group("done", "all"))
+    return done < of
 
 
 def _is_content(sentence: str) -> bool:
@@ -626,7 +702,7 @@ def _is_content(sentence: str) -> bool:
         or _GREETING.fullmatch(bare)
         or _is_offer(sentence)
         or _PROMISES.match(sentence)
-        or sentence.endswith(("?", "\uff1f"))
+        or asks_back(sentence)
         or _PREAMBLE.match(sentence)
         or _APOLOGY.match(sentence)
         or (_CLAIMS.match(sentence) and not _SPECIFIC.search(sentence))
@@ -645,13 +721,13 @@ def _of_frame(sentences: list[str]) -> Kind | None:
         return None
     if any(map(_APOLOGY.match, sentences)):
         return Kind.REFUSAL
-    if any(sentence.endswith(("?", "\uff1f")) and not _OFFER.match(sentence) for sentence in sentences):
+    if any(asks_back(sentence) and not _OFFER.match(sentence) for sentence in sentences):
         return Kind.QUESTION
     if any(map(_PROMISES.match, sentences)):
         return Kind.PROMISE
     if any(map(_CLAIMS.match, sentences)):
         return Kind.CLAIM
-    if any(sentence.endswith(("?", "\uff1f")) for sentence in sentences):
+    if any(asks_back(sentence) for sentence in sentences):
         return Kind.QUESTION
     return (
         Kind.PROMISE
@@ -664,7 +740,8 @@ _AROUND = " \t>#*_-\u2022"
 
 
 def _folded(text: str) -> str:
-    return text.replace("\u2019", "'").replace("\u2018", "'").replace("**", "").lower()
+    plain = text.replace("\u2019", "'").replace("\u2018", "'").replace("**", "").lower()
+    return plain if plain.isascii() else unicodedata.normalize("NFC", plain)
 
 
 def _sentences(folded: str) -> list[str]:

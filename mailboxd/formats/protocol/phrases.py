@@ -39,6 +39,10 @@ class Phrases:
     """What takes an approval or a vote back, behind it."""
 
 
+_UP_TO = r"(?:[^.!?]|\.(?=\w)){0,60}"
+"""The words between a file and what is wrong with it, its name among them."""
+
+
 def _unless(others: str, phrase: str) -> str:
     """The phrase, unless one of the others stands in its sentence, which is asked last: it takes the longest."""
     return f"(?={phrase})(?!.*(?:{others}))"
@@ -133,8 +137,8 @@ FRENCH = Phrases(
         r"(?:pu|réussi|accès|trouvé le|trouvé la|trouvé ce|pas|l'accès|l'autorisation|la possibilité|les droits|"
         r"d'accès|d'outil|accès|moyen|fini|terminé|été)|(?:cela|ça|ce|c')[ ']?(?:n')?est (?:pas|malheureusement pas|"
         r"im)\s?possible|(?:il|cela) (?:m'est|m'a été) impossible|impossible (?:de|d'|pour moi)|je (?:refuse|dois "
-        r"(?:refuser|décliner)|suis (?:incapable|dans l'impossibilité))|en tant qu(?:e |')(?:ia|modèle|assistant)|"
-        r"cela (?:va à l'encontre|enfreint|dépasse))",
+        r"(?:refuser|décliner)|suis (?:incapable|dans l'(?:impossibilité|incapacité)))|en tant qu(?:e |')(?:ia|modèle|"
+        r"assistant)|cela (?:va à l'encontre|enfreint|dépasse))",
     ),
     missing=(
         r"\b(?:fichier|dossier|document|page|lien|pièce jointe|répertoire|image)s?\b(?:[^.!?]|"
@@ -466,15 +470,15 @@ RUSSIAN = Phrases(
     sorry=r"извини|прости|прошу прощения|к сожалению|сожалею|приношу извинения|увы",
     unable=_unless(
         r"(?:поверить|забыть|дождаться|уснуть|жить)|(?:найти|обнаружить) (?:ошиб|проблем|расхожд|отличи)",
-        r"(?:(?:к сожалению|извините|простите|увы|но|поэтому)[, ]+)*(?:(?:я |мы )?(?:этого |это |пока |сейчас |"
-        r"просто |также |здесь )*не (?:могу|можем|смог|смогла|смогу|удалось|получилось|получается|имею (?:доступа|"
-        r"права|возможности)|буду|в состоянии|вправе|умею|нашёл (?:файл|документ)|нашел (?:файл|документ))|"
+        r"(?:(?:к сожалению|извините|простите|увы|но|поэтому)[, ]+)*(?:(?:я |мы |мне |нам )?(?:этого |это |пока |"
+        r"сейчас |просто |также |здесь )*не (?:могу|можем|смог|смогла|смогу|удалось|получилось|получается|имею "
+        r"(?:доступа|права|возможности)|буду|в состоянии|вправе|умею|нашёл (?:файл|документ)|нашел (?:файл|документ))|"
         r"отказываюсь|вынужден\w* отказать|это (?:невозможно|выходит за|противоречит|нарушает)|у меня нет (?:доступа|"
         r"прав|возможности|информации|инструмент|данных|разрешения)|(?:этого|это|файл|документ) (?:я )?(?:\w+ )?не "
         r"(?:могу|удалось|смог)|как (?:ии|языковая модель|искусственный интеллект))",
     ),
     missing=(
-        r"(?:файл|папк|страниц|документ|каталог|вложени|ссылк)\w*[^.!?]{0,40}(?:не (?:найден|существует|обнаружен|"
+        rf"(?:файл|папк|страниц|документ|каталог|вложени|ссылк)\w*{_UP_TO}(?:не (?:найден|существует|обнаружен|"
         r"открыва|доступ|"
         r"прикреплен|прикреплён|читается|удалось)|отсутствует)"
     ),
@@ -515,6 +519,103 @@ RUSSIAN = Phrases(
     ),
 )
 
+CZECH = Phrases(
+    sorry=r"omlouvám se|je mi (?:to )?líto|lituji|bohužel|promiň|mrzí mě",
+    unable=_unless(
+        r"\b(?:uvěřit|zapomenout|dočkat|spát|žít)\b|\b(?:najít|našl?[ea]l?a?|nena\w+)\b[^.]{0,30}(?:žádn|chyb|rozdíl|"
+        r"problém)",
+        r"(?:(?:bohužel|omlouvám se|je mi (?:to )?líto|ale|proto|takže|a)[, ]+)*(?:(?:já |my |mi |to |toto |tohle |"
+        r"tento \w+ |tuto \w+ |s (?:tím|tímto|tím to|touto \w+) |vám |ti |teď |momentálně |zatím )*(?:ne(?:mohu|můžu|"
+        r"můžeme|mohl[ai]?|smím|dokážu|dokázal[ai]?|umím|zvládnu|zvládl[ai]?|budu (?:\w+ )?moci|daří|podařilo)\b|"
+        r"ne(?:jsem|byl[ai]? jsem) (?:\w+ )?(?:schop|oprávněn|sto)|ne(?:mám|máme) (?:\w+ )?(?:přístup|oprávnění|"
+        r"možnost|k dispozici|informac|nástroj|dat\b|data|údaj)|nena(?:šel|šla|lezl[ai]?) (?:jsem )?(?:\w+ )?"
+        r"(?:soubor|dokument))|odmítám|musím (?:\w+ )?odmítnout|(?:to|toto|tohle) (?:není (?:\w+ )?možné|nejde|nelze)"
+        r"\W*$|nelze (?:\w+ ){0,2}(?:dokončit|provést|splnit|otevřít|načíst|zpracovat|pokračovat)\b|jako (?:ai|"
+        r"jazykový model|asistent|umělá inteligence)\b|(?:to|tato žádost) (?:porušuje|je v rozporu))",
+    ),
+    missing=(
+        rf"\b(?:soubor|složk|dokument|stránk|adresář|příloh|odkaz)\w*{_UP_TO}(?:neexistuje|neby\w+ (?:\w+ )?nalezen|"
+        r"nenalezen|není (?:\w+ )?(?:dostupn|k dispozici|přístupn|přiložen)|nelze (?:otevřít|načíst|přečíst|najít)|"
+        r"se (?:\w+ )?nepodařilo)|^(?:chybí|nenalezen\w*) (?:mi )?(?:soubor|přístup|oprávnění|příloha)|"
+        r"\bnepodařilo se (?:mi )?(?:\w+ ){0,2}(?:otevřít|načíst|najít|přečíst|dokončit|spustit|připojit)"
+    ),
+    failed=(
+        r"(?:chyba|přístup (?:odepřen|zamítnut)|vypršel časový limit)\W*(?:$|:)|(?:úkol|operace|příkaz|požadavek)\b"
+        r"[^.]{0,40}\b(?:selhal|nebyl|nelze|nepodařil|zamítnut)"
+    ),
+    promises=(
+        r"(?:(?:ano|dobře|jasně|jistě|ok|rozumím|děkuji|díky|samozřejmě)[,.!: ]+)*(?:(?:hned|teď|nyní|nejprve|"
+        r"nejdříve|nejdřív|okamžitě|ihned|už|rovnou|se|to|do toho|na to|na tom|za chvíli) )*(?:(?:pustím|podívám|"
+        r"udělám|začnu|začínám|zkontroluj[iu]|připravím|pracuj[iu]|provedu|ozvu|přečtu|pošlu|postarám|vrhnu|vyřídím|"
+        r"budu (?:pracovat|pokračovat))\b|(?:chvilku|chviličku|moment|momentík|okamžik|minutku)(?:\W*$|[, ]+"
+        r"prosím)|prosím (?:o strpení|"
+        r"čekejte|počkejte)|dovolte mi\b)"
+    ),
+    received=r"rozumím|dobře|jasně|děkuji|díky|samozřejmě|jistě|přijato|beru na vědomí|v pořádku",
+    done=(
+        r"viz (?:příloh|soubor|výše|níže)|v příloze|(?:už |vše |je |všechno |všechno je )*(?:hotovo|hotové|dokončeno|"
+        r"splněno|vyřízeno|uděláno)\W*$|(?:(?:úkol|práci|soubor|dokument|už|jsem) )*(?:dokončil|aktualizoval|napsal|"
+        r"udělal|připravil|vytvořil|opravil|uložil|provedl|splnil)a?\b|(?:úkol|práce|soubor|dokument)\b[^.]{0,30}\b"
+        r"(?:byl\w*|je) (?:\w+ )?(?:dokončen|splněn|aktualizován|uložen|vytvořen|hotov)"
+    ),
+    asks=(
+        r"\bnerozumím\b|\bpotřebuj[iu]\b|^(?:prosím[, ]*)?(?:uveďte|pošlete|pošli|upřesněte|upřesni|sdělte|zašlete|"
+        r"doplňte)\b|\bmůžete (?:mi|prosím)\b|\bmohl\w* byste\b"
+    ),
+    offers=r"doufám|pokud (?:chcete|potřebujete|budete)|dejte (?:mi )?vědět|hodně štěstí",
+    ignorant=r"\bnevím\b|\bnemám informac",
+    condition=(
+        r"ale|pokud|jestli|jestliže|pod podmínkou|za podmínky|s (?:\w+ )?výhrad\w+|kromě|avšak|však|jen|pouze|dokud|"
+        r"v zásadě|ovšem|až"
+    ),
+)
+
+UKRAINIAN = Phrases(
+    sorry=r"вибач|перепрошую|прошу (?:вибачення|пробачення)|на жаль|даруйте|шкода",
+    unable=_unless(
+        r"(?:повірити|забути|дочекатися|заснути|жити)|(?:знайти|виявити) (?:помил|проблем|розбіжн|відмінн)",
+        r"(?:(?:на жаль|вибачте|перепрошую|але|тому)[, ]+)*(?:(?:я |ми |мені |нам |цього |це |поки |зараз |просто |"
+        r"також |тут |з цим |вам )*не (?:можу|можемо|зміг|змогла|змогли|зможу|вдалося|вдалось|виходить|вийшло|маю "
+        r"(?:\w+ )?(?:доступу|права|можливості|дозволу|інформації)|буду|в змозі|вмію|здатн\w+|знайшо?[вл]а? (?:файл|"
+        r"документ))|відмовляюс[яь]|змушен\w* відмов|(?:це|цей \w+) (?:неможливо|виходить за|суперечить|порушує)|"
+        r"[ув] мене (?:немає|нема) (?:\w+ )?(?:доступ|прав|можлив|інформац|інструмент|даних|дозвол)|як (?:ші|мовна "
+        r"модель|штучний інтелект))",
+    ),
+    missing=(
+        rf"(?:файл|папк|сторінк|документ|каталог|вкладенн|посиланн)\w*{_UP_TO}(?:не (?:знайден|існує|виявлен|"
+        r"відкрива|доступ|прикріплен|читається|вдалося)|відсутн)"
+    ),
+    failed=(
+        r"(?:помилка|збій|доступ заборонен\w*|відмовлено в доступі|час очікування вичерпано)\W*(?:$|:)|(?:задача|"
+        r"завдання|операція|запит|команда)\b[^.]{0,40}\b(?:не виконан|провален|відхилен|перерван)"
+    ),
+    promises=(
+        r"(?:(?:так|добре|зрозумі(?:в|ла|ло)|прийнято|звичайно|гаразд|дякую)[,.!: ]+)*(?:(?:зараз |одразу |вже |"
+        r"скоро |спочатку |спершу |негайно |я |ми )*(?:займуся|зроблю|почну|починаю|перевірю|подивлюся|виконаю|"
+        r"підготую|надішлю|прочитаю|вивчу|працюю|спробую|повідомлю|візьмуся|приступаю|буду (?:працювати|робити|"
+        r"готувати))\b|(?:зачекайте|хвилин(?:у|ку|очку)|один момент|секунду)\b|дозвольте мені\b|[ув] (?:роботі|"
+        r"процесі)\W*$)"
+    ),
+    received=r"(?:я )?зрозумі(?:в|ла|ло)|добре|прийнято|дякую|ясно|звичайно|отримано|гаразд|домовилися",
+    done=(
+        r"(?:див\.?|дивіться) (?:вкладення|файл|вище|нижче)|у вкладенні|(?:все |усе |вже )*(?:готово|зроблено|"
+        r"виконано|завершено|закінчено)\W*$|(?:я )?(?:успішно |вже )*(?:викона|заверши|закінчи|онови|виправи|створи|"
+        r"підготува|написа)(?:в|ла)\b|(?:задач\w|робот\w|завдання|файл|звіт|документ)\b[^.]{0,30}\b(?:виконан|"
+        r"завершен|оновлен|збережен|створен|готов)\w*\W*$"
+    ),
+    asks=(
+        r"\bне (?:розумію|зрозумі(?:в|ла))\b|(?:будь ласка|прошу)[, ]*(?:уточніть|надайте|надішліть|вкажіть|"
+        r"прикріпіть|повідомте)|^(?:уточніть|надішліть|надайте|вкажіть)\b|\bмені (?:потрібн|необхідн)|\bне (?:ясно|"
+        r"зрозуміло),"
+    ),
+    offers=r"сподіваюс|якщо (?:хочете|потрібно|вам)|успіхів|дайте знати",
+    ignorant=r"\bне знаю\b|\bнемає інформації\b",
+    condition=(
+        r"але|якщо|за умови|тільки|лише|крім|з (?:\w+ )?застереженн\w+|однак|проте|хоча|після|поки|за винятком|"
+        r"[ув] принципі|при цьому"
+    ),
+)
+
 TURKISH = Phrases(
     sorry=r"üzgünüm|özür dilerim|maalesef|ne yazık ki|kusura bakma",
     unable=(
@@ -523,7 +624,7 @@ TURKISH = Phrases(
         r"amayız|emeyiz)\b|[^.]{0,40}(?:mümkün değil|erişimim yok|yetkim yok|iznim yok)|reddediyorum|bir yapay zeka)"
     ),
     missing=(
-        r"\b(?:dosya|klasör|belge|sayfa|ek)\w*\b[^.!?]{0,40}(?:bulunamadı|mevcut değil|yok\W*$|açılamadı|okunamadı|"
+        rf"\b(?:dosya|klasör|belge|sayfa|ek)\w*\b{_UP_TO}(?:bulunamadı|mevcut değil|yok\W*$|açılamadı|okunamadı|"
         r"eksik)"
     ),
     failed=(
@@ -560,7 +661,7 @@ SWEDISH = Phrases(
         r"språkmodell)\b)"
     ),
     missing=(
-        r"\b(?:filen|fil|mappen|dokumentet|sidan|bilagan)\b[^.!?]{0,40}(?:hittades inte|finns inte|saknas|går inte "
+        rf"\b(?:filen|fil|mappen|dokumentet|sidan|bilagan)\b{_UP_TO}(?:hittades inte|finns inte|saknas|går inte "
         r"att|kunde inte)"
     ),
     failed=r"(?:fel|åtkomst nekad|misslyckades)\W*(?:$|:)|(?:uppgiften|arbetet|begäran)\b[^.]{0,30}\bmisslyckades",
@@ -582,6 +683,66 @@ SWEDISH = Phrases(
     offers=r"jag hoppas|om (?:du|ni) vill|hör av|lycka till",
     ignorant=r"\bjag vet inte\b|\bingen aning\b",
     condition=r"men|om|förutsatt|under förutsättning|bara|endast|såvida|utom|dock|i princip|med reservation",
+)
+
+HINDI = Phrases(
+    sorry=r"क्षमा|माफ\u093c? ?(?:कर|कीजि)|मुझे (?:खेद|अफ\u093c?सोस)|खेद है|दुर्भाग्य|अफ\u093c?सोस",
+    unable=(
+        r"(?![^।]{0,80}कोई[^।]{0,20}(?:त्रुटि|गलती|समस्या|अंतर))(?:[^।]{0,60}[ ,])?(?:मैं|मैंने|मुझे|मुझसे|हम|हमें|मेरे "
+        r"(?:पास|लिए))(?= )[^।]{0,80}नहीं[^।]{0,12}(?:सक|पा[यईतएऊ]|मिल|है|हूँ|हो )|(?:यह|ये|इसे|कार्य|यह कार्य)[^।]{0,30}"
+        r"(?:संभव नहीं|असंभव|नहीं (?:हो|किया जा) सक)|(?:एक )?(?:एआई|भाषा मॉडल) (?:के रूप में|होने)"
+    ),
+    missing=(
+        r"(?:फ\u093c?ाइल|फ\u093c?ोल्डर|दस्तावेज|पृष्ठ|लिंक|अनुलग्नक)[^।!?]{0,50}(?:नहीं (?:मिल|है|खुल|थी|था|हो|पढ)|मौजूद "
+        r"नहीं|उपलब्ध नहीं)"
+    ),
+    failed=(
+        r"(?:त्रुटि|विफल|असफल|अनुमति (?:नहीं|अस्वीकृत))\s*(?:$|[:।])|(?:कार्य|अनुरोध|आदेश)[^।]{0,40}(?:विफल|असफल|पूरा नहीं|"
+        r"अस्वीकृत)"
+    ),
+    promises=(
+        r"(?:(?:हाँ|ठीक है|जी|जी हाँ|अवश्य|समझ गया|समझ गई|धन्यवाद)[,।.! ]+)*(?:(?:मैं|हम) (?:[^।]{0,30}(?:अभी|तुरंत|पहले|"
+        r"जल्द|शीघ्र)|[^।]{0,60}(?:ूँगा|ूंगा|ूँगी|ूंगी|ऊँगा|ऊंगा|ऊँगी|ऊंगी|ेंगे))|(?:एक|कुछ) (?:मिनट|पल|क्षण)|कृपया "
+        r"(?:प्रतीक्षा|इंतज))"
+    ),
+    received=r"ठीक है|समझ गया|समझ गई|धन्यवाद|जी|जी हाँ|अच्छा|अवश्य|हाँ",
+    done=(r"(?:[^।]{0,30} )?(?:हो गया|हो गई|पूरा हुआ|पूरी हुई|पूर्ण|कर दिया|कर दी)(?: है)?\s*[।.!]?$|(?:संलग्न|ऊपर|नीचे) देख"),
+    asks=(
+        r"समझ (?:नहीं|में नहीं)|कृपया[^।]{0,60}(?:बताएँ|बताएं|बताइए|भेजें|भेजिए|दें|स्पष्ट)|मुझे[^।]{0,40}(?:चाहिए|जरूरत|"
+        r"आवश्यकता)|क्या आप"
+    ),
+    offers=r"आशा है|उम्मीद है|यदि आप|अगर आप|शुभकामना",
+    ignorant=r"पता नहीं|नहीं पता|नहीं जानत|जानकारी नहीं",
+    condition=r"लेकिन|परंतु|परन्तु|मगर|किंतु|यदि|अगर|बशर्ते|केवल|सिर्फ|जब तक|[^।]{0,20}शर्त|हालाँकि|हालांकि",
+)
+
+ARABIC = Phrases(
+    sorry=r"عذر|آسف|أعتذر|اعتذر|نعتذر|نأسف|معذرة|للأسف|يؤسفني",
+    unable=(
+        r"(?:(?:عذر\S{0,3}|آسفة?|أعتذر|للأسف|معذرة|لكن|ولكن|لذلك|لذا)[\u060c, ]+)*(?:أنا |إنني |إني |ف|و)?(?:لا "
+        r"(?:يمكنني|أستطيع|يمكننا|نستطيع|أملك|أقدر|يسعني|تتوفر لدي)|لم (?:أتمكن|أستطع|نتمكن|أجد الملف|أعثر على (?:ال)?"
+        r"(?:ملف|مستند)|أنجح)|لن (?:أتمكن|أستطيع|أقوم)|ليست? (?:لدي|لدينا|بإمكاني|بمقدوري|في وسعي)|غير قادر|أرفض|"
+        r"تعذر علي|يتعذر علي)|(?:بصفتي|كوني) (?:نموذج|ذكاء|مساعد)|(?:هذا|هذه|ذلك)[^.\u060c]{0,20}(?:غير ممكن|مستحيل|"
+        r"يخالف)"
+    ),
+    missing=(
+        r"(?:الملف|ملف|المجلد|المستند|الصفحة|المرفق|الرابط)[^!\u061f]{0,50}(?:غير (?:موجود|متاح|متوفر)|لا يوجد|لم يتم "
+        r"العثور|مفقود|لا يمكن فتح)|لم يتم العثور على (?:ال)?(?:ملف|مجلد|مستند)"
+    ),
+    failed=(
+        r"(?:خطأ|فشل|رفض الوصول|انتهت المهلة)\s*(?:$|[:.])|فشلت? (?:المهمة|العملية|الطلب|التنفيذ|تنفيذ|الاتصال)|تعذر "
+        r"(?:إكمال|تنفيذ|فتح|الوصول|إتمام)|(?:المهمة|العملية|الطلب)[^.]{0,30}(?:فشل|لم تكتمل|لم يكتمل|مرفوض)"
+    ),
+    promises=(
+        r"(?:(?:نعم|حسن\S{0,3}|بالتأكيد|بالطبع|تمام|شكر\S{0,3})[\u060c,.! ]+)*(?:سأ\S|سوف أ|سنقوم|لحظة|دقيقة|انتظر|"
+        r"يرجى الانتظار|دعني|أعمل (?:الآن|على))"
+    ),
+    received=r"حسن\S{0,3}|تمام|فهمت|شكر\S{0,3}(?: لك)?|بالتأكيد|بالطبع|مفهوم|تم الاستلام|نعم",
+    done=r"(?:انظر|راجع) (?:المرفق|الملف|أعلاه|أدناه)|(?:لقد )?(?:تمت?|اكتملت?|انتهيت|أنجزت|أكملت|أنهيت)(?:$|[ .!])",
+    asks=(r"لم أفهم|لا أفهم|أحتاج|يرجى (?:تزويدي|تحديد|توضيح|إرسال|إرفاق)|هل يمكنك|من فضلك (?:حدد|أرسل|وضح)"),
+    offers=r"آمل|أتمنى|إذا (?:كنت|أردت|احتجت)|بالتوفيق",
+    ignorant=r"لا أعرف|لا أعلم|لست متأكد|لا توجد معلومات",
+    condition=r"لكن|ولكن|بشرط|إذا|شريطة|إلا|فقط|ما لم|غير أن|بعد أن|مع تحفظ",
 )
 
 CHINESE = Phrases(
@@ -697,10 +858,21 @@ KOREAN = Phrases(
     condition=r"단[,. ]|조건|만약|하지만|그러나|다만|[^.]{0,40}(?:경우|면[ ,.]|면$|조건)",
 )
 
-LANGUAGES = (
-    *(GERMAN, FRENCH, SPANISH, PORTUGUESE, ITALIAN, DUTCH, POLISH, RUSSIAN, TURKISH, SWEDISH),
-    *(CHINESE, JAPANESE, KOREAN),
+_WITH_SPACES = (
+    *(GERMAN, FRENCH, SPANISH, PORTUGUESE, ITALIAN, DUTCH),
+    *(POLISH, CZECH, RUSSIAN, UKRAINIAN, TURKISH, SWEDISH),
 )
+_WITHOUT = (HINDI, ARABIC, CHINESE, JAPANESE, KOREAN)
+"""In which words have no ends that `re` knows: it takes the vowel signs of Hindi for marks."""
+LANGUAGES = (*_WITH_SPACES, *_WITHOUT)
+
+
+_ASKING = ("?", "\uff1f", "\u061f")
+
+
+def asks_back(sentence: str) -> bool:
+    """Whether a sentence ends with the mark of a question."""
+    return sentence.endswith(_ASKING)
 
 
 def any_of(field: str) -> str:
@@ -708,7 +880,6 @@ def any_of(field: str) -> str:
     return "|".join(f"(?:{getattr(one, field)})" for one in LANGUAGES)
 
 
-_WITH_SPACES, _WITHOUT = LANGUAGES[:-3], LANGUAGES[-3:]
 CONDITION = re.compile(
     rf"\W*(?:(?:{'|'.join(one.condition for one in _WITH_SPACES)})\b|{'|'.join(one.condition for one in _WITHOUT)})"
 )

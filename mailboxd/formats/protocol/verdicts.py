@@ -15,7 +15,7 @@ from mailboxd.core.outcomes import Answer, Reviewed, Unclear
 from mailboxd.core.reviews import contradiction
 from mailboxd.core.sanitize import excerpt, storable_text
 from mailboxd.core.vocabulary import Verdict
-from mailboxd.formats.protocol import ballots, findings, phrases, words
+from mailboxd.formats.protocol import ballots, findings, words
 from mailboxd.formats.protocol.forms import Form
 
 FORM = (
@@ -27,11 +27,6 @@ _CHANGES_NONE = (
     "to change, write "
     "`verdict: approved`."
 )
-_CONDITIONAL = re.compile(
-    r"\b(?:but|once|after|unless|if|provided|conditional(?:ly)?|conditions?|partial(?:ly)?|almost|pending|except|"
-    r"however|subject to|only)\b",
-    re.IGNORECASE,
-)
 _LABEL = re.compile(
     r"\A(?:[Tt]he |[Mm]y |[Oo]ur )?(?:[Ff]inal |[Oo]verall )?(?:verdict|review result|review|decision|result|status|"
     r"recommendation|outcome|assessment|"
@@ -39,27 +34,11 @@ _LABEL = re.compile(
     re.IGNORECASE,
 )
 _LOCAL = {
+    **dict.fromkeys(("genehmigt", "freigegeben", "approuvé", "aprobado", "aprovado", "approvato"), "approved"),
+    **dict.fromkeys(("zatwierdzone", "schváleno", "одобрено", "схвалено", "затверджено", "onaylandı"), "approved"),
+    **dict.fromkeys(("godkänd", "godkänt", "goedgekeurd", "स्वीकृत", "通过", "批准", "承認", "승인"), "approved"),
     **dict.fromkeys(
-        (
-            "genehmigt",
-            "freigegeben",
-            "approuvé",
-            "aprobado",
-            "aprovado",
-            "通过",
-            "批准",
-            "承認",
-        ),
-        "approved",
-    ),
-    **dict.fromkeys(
-        (
-            "änderungen_erforderlich",
-            "änderungen_nötig",
-            "需要修改",
-            "cambios_solicitados",
-        ),
-        "changes_requested",
+        ("änderungen_erforderlich", "änderungen_nötig", "cambios_solicitados", "需要修改"), "changes_requested"
     ),
     **dict.fromkeys(("blockiert", "bloqué", "bloqueado", "阻塞"), "blocked"),
 }
@@ -135,6 +114,11 @@ def review_in(form: Form, findings_text: str, summary: str, loose: str, problems
         if stated in (None, ""):
             problems.append(f"The review has no verdict. Write it as a header: {FORM}.")
         verdict = stated or ""
+    elif verdict == "approved" and _stated(summary) not in (None, verdict):
+        said = excerpt(summary.strip().partition("\n")[0], 120)
+        problems.append(
+            f"The verdict is `approved`, but the text says {said}. Write the one that you mean, without a condition."
+        )
     asks = "changes_requested" if verdict == "changes_requested" else ""
     if "findings" in form.headers:
         found = findings.in_header(form.headers["findings"], problems)
@@ -285,20 +269,16 @@ def _at_the_start(line: str) -> str | None:
             return _VERDICTS[phrase]
         if with_nits := findings.WITH_NITS.match(rest.strip(" ,")):
             rest = rest.strip(" ,")[with_nits.end() :]
-            return "" if _is_conditional(rest.strip(" .,;:-")) else _VERDICTS[phrase]
+            return "" if ballots.takes_back(rest.strip(" .,;:-")) else _VERDICTS[phrase]
         if re.match(r"[ \t]*(?:[.!?;:,=\u3002\uff01\uff0c\uff1a\u2014(]|[-\u2013][ \t])", rest):
             after = rest.strip(" .!?;:,=\u3002\uff01\uff0c\u2014-\u2013(")
             if _IS_DENIED.match(after):
                 return ""
-            return "" if _is_conditional(after) else _VERDICTS[phrase]
-        if _is_conditional(rest.strip()) or re.match(r"[ \t]+(?:and|or|with)\b", rest):
+            return "" if ballots.takes_back(after) else _VERDICTS[phrase]
+        if ballots.takes_back(rest.strip()) or re.match(r"[ \t]+(?:and|or|with)\b", rest):
             return ""
         return None
     return None
-
-
-def _is_conditional(rest: str) -> bool:
-    return bool(_CONDITIONAL.match(rest) or phrases.CONDITION.match(rest.casefold()))
 
 
 def _alone(sentence: str) -> str | None:
