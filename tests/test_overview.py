@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ from mailboxd.core.model import Policy, Usage
 from mailboxd.core.outcomes import Failed, Permanence, Unknown
 from mailboxd.core.spending import Account, Spend, Standing
 from mailboxd.ledger import overview, overview_queries, seen_items
+from mailboxd.ledger.database import connect, transaction
 from mailboxd.ledger.overview import Overview
 from mailboxd.ledger.reports import opened
 from tests.cli.stage import NOW, Stage, child, make
 from tests.e2e.test_costs import SCANNED
+from tests.store.crowd import multiply
 from tests.store.shapes import require
 
 QUESTION = "---\ntype: question\n---\n\nWhich figures?\n"
@@ -348,7 +351,7 @@ def test_no_query_of_it_reads_a_table_that_grows_with_finished_work(stage: Stage
         report.db.set_trace_callback(statements.append)
         overview_queries.unread(report, seen, 8)
         overview_queries.latest_results(report, 3)
-        overview_queries.running(report, ("beta",), 8)
+        overview_queries.running(report, ["tsk_1"], ("beta",), 8)
         overview_queries.sizes(report, ["two", "big.a"])
         overview_queries.finished_at(report, "tsk_1")
         report.db.set_trace_callback(None)
@@ -356,7 +359,39 @@ def test_no_query_of_it_reads_a_table_that_grows_with_finished_work(stage: Stage
         for sql in statements:
             steps = [row[3] for row in report.db.execute(f"EXPLAIN QUERY PLAN {sql}")]
             scans = [step for step in steps if SCANNED.search(step)]
-            assert [step for step in scans if "tasks_open_by_sender" not in step and "tasks_finished" not in step] == []
+            assert [step for step in scans if "tasks_finished" not in step] == []
+
+
+STEPS_PER_OPEN_TASK = 80
+"""Of SQLite, for one that is ready: 48 to say whether it waits for a person, 12 to count it, and twice 7 to find that
+its directory is that of a task. Asking a second time why tasks wait takes 30 more."""
+
+
+def test_why_the_open_tasks_wait_is_asked_once(stage: Stage, environ: dict[str, str]) -> None:
+    stage.create("job")
+    seen = seen_items.seen(stage.ws.root, environ, NOW)
+
+    def steps() -> int:
+        """Those that SQLite takes for an overview."""
+        taken = [0]
+
+        def step() -> int:
+            taken[0] += 1
+            return 0
+
+        with opened(stage.ws.database) as report:
+            report.db.set_progress_handler(step, 1)
+            overview.read(stage.ws, report, stage.clock, "alpha", stage.program, seen)
+            report.db.set_progress_handler(None, 0)
+        return taken[0]
+
+    few = steps()
+    with closing(connect(stage.ws.database)) as db, transaction(db):
+        multiply(db, "job", 2_000, {"execution_ready": 2_000})
+    for number in range(1, 2_001):
+        (stage.ws.tasks / f"job-{number}").mkdir()
+    many = steps()
+    assert (many - few) / 2_000 <= STEPS_PER_OPEN_TASK
 
 
 def test_a_cap_that_is_reached_comes_before_what_single_tasks_wait_for(stage: Stage, environ: dict[str, str]) -> None:

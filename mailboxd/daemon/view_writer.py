@@ -85,7 +85,7 @@ def _view(engine: Engine, ws: Workspace) -> dict[str, Any]:
         "command": program,
         "people": [person for person in settings.approvers if is_remote(person)],
         "approves_all": settings.chat_approves_all,
-        "counts": found.states(report.open_phases()),
+        "counts": found.states(found.open.phases),
         "total": found.total,
         "orders": {order.name: _words(order) for order in OPERATOR_ORDERS if order.chat},
         "items": list(_items(engine, found.items)),

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from mailboxd.formats.mailbox.layout import Workspace
     from mailboxd.host.clock import Clock
     from mailboxd.ledger.attention_queries import Seen, Waiting
+    from mailboxd.ledger.open_tasks import OpenTasks
     from mailboxd.ledger.reports import Report, Row
 
 
@@ -128,8 +129,7 @@ class Attention:
 
     items: tuple[Item, ...]
     total: int
-    phases: Mapping[str, int]
-    """How many tasks wait for a person, by phase."""
+    open: OpenTasks
     snapshot: Snapshot
     """The tasks among the items."""
     failures: int = 0
@@ -149,9 +149,10 @@ class Attention:
 
     def states(self, phases: Mapping[str, int]) -> dict[str, int]:
         """The number of tasks by `state_words`, made of those by phase."""
-        counts = dict.fromkeys(STATES, 0) | {State.NEEDS_YOU: sum(self.phases.values())}
+        waiting = self.open.waiting_by_phase
+        counts = dict.fromkeys(STATES, 0) | {State.NEEDS_YOU: sum(waiting.values())}
         for phase, count in phases.items():
-            counts[state_words(phase)] += count - self.phases.get(phase, 0)
+            counts[state_words(phase)] += count - waiting.get(phase, 0)
         return {state: count for state, count in counts.items() if count}
 
     def as_json(self) -> list[ItemDetails]:
@@ -186,14 +187,14 @@ def of(
     broken = of_troubles(ws, report, clock, program, pid)
     if (invalid := of_configuration(ws, pid)) is not None:  # `run` would only say the same
         broken = [invalid, *(item for item in broken if pid is not None or item.kind is not Need.DAEMON)]
-    elif pid is None and not broken and (work := _work(ws, report)):
+    elif pid is None and not broken and (work := _work(ws, report, waiting.open.for_daemon)):
         broken.append(Item(Need.DAEMON, f"no daemon is running, and {work} for it", f"{program} run"))
     elif pid is not None and is_change_unread(ws):
         text = "the changed configuration counts after a restart of the daemon"
         broken.append(Item(Need.DAEMON, text, _restart(pid, program)))
     if paused is not None:
         broken.insert(invalid is not None, of_standstill(paused, program))
-    found = unread_files(ws, report.are_live, to_epoch(now))
+    found = unread_files(ws, report, to_epoch(now))
     unread = [_of_unread(ws, one, program) for one in found if not seen.has_file(one.path, one.changed)]
     lying = {one.path for one in found}
     # what is rejected but cannot be moved is named once, by what mends it
@@ -219,7 +220,7 @@ def of(
     total = waiting.total - len(waiting.rejected) + len(rejected) + len(unread) + len(broken) + len(endings)
     waiting = replace(waiting, rejected=rejected)
     told = sorted([*_waiting(ws, waiting, program), *unread[:most]], key=lambda item: item.since or "")
-    return Attention((*broken, *endings, *told), total, waiting.phases, waiting.snapshot, waiting.failures)
+    return Attention((*broken, *endings, *told), total, waiting.open, waiting.snapshot, waiting.failures)
 
 
 def of_standstill(paused: Standstill, program: str) -> Item:
@@ -354,14 +355,13 @@ def of_approval(report: Report, approval_id: str, program: str) -> Item | None:
     return None if row is None else _of_approval(row, program)
 
 
-def _work(ws: Workspace, report: Report) -> str:
-    """The work that waits for a daemon, in words; empty if there is none."""
+def _work(ws: Workspace, report: Report, count: int) -> str:
+    """The work that waits for a daemon, in words, `count` open tasks among it; empty if there is none."""
     from mailboxd.ledger.attention_queries import refused
     from mailboxd.ledger.later import count_repeating
 
-    count = report.roots_for_daemon()
     tasks = [f"{count} open task{'s' * (count != 1)}"] if count else []
-    mail, new = len(ws.mail()) - len(unread_mail(ws)), len({*new_tasks(ws, report.are_live)} - refused(report))
+    mail, new = len(ws.mail()) - len(unread_mail(ws)), len({*new_tasks(ws, report)} - refused(report))
     again = count_repeating(report)
     tasks += [f"work that repeats ({again})"] if again else []
     found = [*tasks, *([f"{mail} file{'s' * (mail != 1)} in the inbox"] if mail else [])]

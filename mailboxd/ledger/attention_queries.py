@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 
 from mailboxd.core.explain.model import Snapshot
-from mailboxd.core.handovers import HELD, reason_of
+from mailboxd.core.handovers import is_held, reason_of
 from mailboxd.core.vocabulary import FOR_PERSON, NO_SUCH_AGENT
-from mailboxd.ledger.conditions import MISSING_AGENTS, NEED, OPEN, WAITING_BY_PHASE, WAITING_FOR_PERSON
+from mailboxd.ledger.conditions import MISSING_AGENTS, NEED, OPEN, WAITING_FOR_PERSON
+from mailboxd.ledger.open_tasks import OpenTasks, TaskForPerson, open_tasks
 from mailboxd.ledger.reports import Report, Row
 
 _APPROVALS = (
@@ -34,21 +35,10 @@ _UNTOLD = (
     " WHERE dismissed IS NULL GROUP BY addressee ORDER BY 3, 1"
 )
 """Notices that have not reached people, one row for each addressee: one cause holds them up."""
-_MISSING = (
-    f"SELECT g.key AS agent, g.value AS why, count(*) AS count, min(w.updated_at) AS at, min(w.id) AS task"
-    f" FROM {WAITING_FOR_PERSON} w JOIN tasks e ON e.id = w.id JOIN {MISSING_AGENTS} g ON g.key = e.executor"
-    f" WHERE w.need = 'agent' AND g.value NOT LIKE '{NO_SUCH_AGENT}%' GROUP BY 1, 2 ORDER BY 4"
-)
-"""The agents for which tasks wait: all wait for one cause. Not the own one, which is a trouble of the daemon."""
-_CIRCUITS = (
-    f"SELECT w.id, t.local_id, t.reason, w.updated_at AS at FROM {WAITING_FOR_PERSON} w JOIN tasks t ON t.id = w.id"
-    " WHERE w.need = 'circuit' ORDER BY w.updated_at, w.seq"
-)
-_HANDED_OVER = (
-    f"SELECT w.id, t.local_id, t.held AS reason, w.updated_at AS at FROM {WAITING_FOR_PERSON} w"
-    f" JOIN tasks t ON t.id = w.id WHERE w.need = 'hold' AND t.held GLOB '{HELD}*' ORDER BY w.updated_at, w.seq"
-)
-"""Tasks that were handed over too often; of many only their reasons are items."""
+_MISSING = f"SELECT key, value FROM {MISSING_AGENTS} WHERE value NOT LIKE '{NO_SUCH_AGENT}%'"
+"""The agents for which tasks wait, and why. Not the own one, which is a trouble of the daemon."""
+_ELSEWHERE = ("approval", "subtasks", "agent", "circuit")
+"""Needs of tasks that are no items of their own: the decision is, or the subtasks, the agent, the circuit."""
 MANY = 3
 """Circuits that are open, or hand-overs that are held, for one reason, from which on they are one item."""
 _FAILED = (
@@ -96,6 +86,7 @@ class Seen:
 class Waiting:
     """The items that wait for a person: the oldest of each sort, and their number in all."""
 
+    open: OpenTasks
     tasks: Sequence[str]
     """Ids, except of those that only wait for the decisions in `approvals`."""
     agents: Sequence[Row]
@@ -117,8 +108,6 @@ class Waiting:
     at_peers: Sequence[Row]
     """Work that waits at a peer until somebody there acts."""
     snapshot: Snapshot
-    phases: dict[str, int]
-    """The number of tasks that wait for a person, by phase."""
     total: int
     failures: int
     """The failed tasks that the user has not seen; `total` has them, too."""
@@ -128,16 +117,16 @@ def waiting_for_person(report: Report, now: str, daemon: int | None, seen: Seen,
     """The items that wait for a person, at most `most` (None: all) of each sort. Costs O(open tasks)."""
     limit = -1 if most is None else most
     with report.snapshot():
-        counts = report.db.execute(WAITING_BY_PHASE).fetchall()
-        rows = _handed_over(report)
-        alone, handed_over = _grouped(rows)
-        together = {row["id"] for row in rows} - {*alone}
-        tasks = report.db.execute(
-            f"SELECT id FROM {WAITING_FOR_PERSON} WHERE need NOT IN ('approval', 'agent', 'circuit')"
-            " AND id NOT IN (SELECT value FROM json_each(?)) ORDER BY updated_at, seq LIMIT ?",
-            (json.dumps(sorted(together)), limit),
-        ).fetchall()
-        agents, (circuits, common) = report.rows(_MISSING), _grouped(report.rows(_CIRCUITS))
+        found = open_tasks(report)
+        circuits, alone = _grouped(task for task in found.waiting if task.need == "circuit")
+        handed_over, others = _grouped(task for task in found.waiting if _is_handed_over(task))
+        one_by_one = {task.id for task in others}
+        tasks = [
+            task.id
+            for task in found.waiting
+            if task.need not in _ELSEWHERE and (task.id in one_by_one or not _is_handed_over(task))
+        ]
+        agents = _missing(report, found)
         approvals = report.rows(f"{_APPROVALS} ORDER BY p.at, p.id LIMIT ?", limit)
         rejected = report.rows(f"SELECT id, name, path, sender, reason, at {_REJECTED} ORDER BY id LIMIT ?", limit)
         noticed = report.rows(
@@ -157,39 +146,19 @@ def waiting_for_person(report: Report, now: str, daemon: int | None, seen: Seen,
         untold = report.rows(_UNTOLD) if report.has_table("untold_notices") else []
         at_peers = report.rows(_AT_PEERS) if report.has_table("waits_at_peers") else []
         unseen = unseen_failures(report, seen)
-        failed, found = unseen[:most], [row[0] for row in tasks]
-        found += [row["task"] for row in agents if row["count"] == 1] + circuits[:most]
-        snapshot = report.task_snapshot([*found, *(task for task, _ in failed)], now, daemon, neighbours=False)
-        phases: dict[str, int] = {}
-        for phase, _, count in counts:
-            phases[phase] = phases.get(phase, 0) + count
-        elsewhere = ("approval", "subtasks", "agent", "circuit")
-        total = (
-            len(agents)
-            + len(circuits)
-            + len(common)
-            + sum(count for _, need, count in counts if need not in elsewhere)
-            + report.pending_approvals()
-            + len(handed_over)
-            - len(together)
-        )
-        total += (
-            len(unseen)
-            + len(refused)
-            + len(untold)
-            + len(at_peers)
-            + report.db.execute(f"SELECT count(*) {_REJECTED}").fetchone()[0]
-        )
+        failed = unseen[:most]
+        shown = tasks[:most] + [row["task"] for row in agents if row["count"] == 1] + [task.id for task in alone[:most]]
+        snapshot = report.task_snapshot([*shown, *(task for task, _ in failed)], now, daemon, neighbours=False)
+        listed: tuple[Sized, ...] = (tasks, agents, alone, circuits, handed_over, unseen, refused, untold, at_peers)
+        total = sum(map(len, listed)) + report.pending_approvals()
+        total += report.db.execute(f"SELECT count(*) {_REJECTED}").fetchone()[0]
         for doubts in (_NOTICED, _DOUBTED) if has_doubts else (_NOTICED,):
             total += report.db.execute(f"SELECT count(*) {doubts}", (seen.since,)).fetchone()[0]
     parsed = [row | {"reason": json.loads(row["reason"] or "{}")} for row in rejected]
     several = [row for row in agents if row["count"] > 1][:most]
-    others = (refused[:most], untold[:most], at_peers[:most])
-    doubted = noticed[:most]
-    reasons = (common[:most], handed_over[:most])
-    return Waiting(
-        found, several, *reasons, failed, approvals, parsed, doubted, *others, snapshot, phases, total, len(unseen)
-    )
+    reasons = (circuits[:most], handed_over[:most])
+    rest = (noticed[:most], refused[:most], untold[:most], at_peers[:most])
+    return Waiting(found, shown, several, *reasons, failed, approvals, parsed, *rest, snapshot, total, len(unseen))
 
 
 def unseen_failures(report: Report, seen: Seen) -> list[tuple[str, str]]:
@@ -208,28 +177,48 @@ def oldest_unseen(report: Report, seen: Seen) -> str | None:
     return min(found, default=None)
 
 
-def _grouped(circuits: Sequence[Row]) -> tuple[list[str], list[Row]]:
-    """The tasks whose open circuits stand for themselves, and the reasons for which many are open."""
-    reasons: dict[str, list[Row]] = {}
-    for row in circuits:
-        reasons.setdefault(row["reason"], []).append(row)
-    alone = [row["id"] for row in circuits if len(reasons[row["reason"]]) < MANY]
+def _is_handed_over(task: TaskForPerson) -> bool:
+    """Whether it is held since it was handed over too often; of many such tasks only their reasons are items."""
+    return task.need == "hold" and is_held(task.reason)
+
+
+def _common(task: TaskForPerson) -> str:
+    """The reason that it may have in common with others."""
+    return reason_of(task.reason) if _is_handed_over(task) else task.reason
+
+
+def _grouped(tasks: Iterable[TaskForPerson]) -> tuple[list[Row], list[TaskForPerson]]:
+    """The reasons for which many of these tasks wait, and the tasks that stand for themselves."""
+    reasons: dict[str, list[TaskForPerson]] = {}
+    for task in tasks:
+        reasons.setdefault(_common(task), []).append(task)
     common = [
-        {"why": reason, "count": len(rows), "at": rows[0]["at"], "names": [row["local_id"] for row in rows]}
-        for reason, rows in reasons.items()
-        if len(rows) >= MANY
+        {"why": reason, "count": len(some), "at": some[0].at, "names": [task.local_id for task in some]}
+        for reason, some in reasons.items()
+        if len(some) >= MANY
     ]
-    return alone, common
+    alone = [task for some in reasons.values() if len(some) < MANY for task in some]
+    return common, sorted(alone, key=lambda task: task.at)
+
+
+def _missing(report: Report, found: OpenTasks) -> list[Row]:
+    """The agents that are gone and for which tasks wait, the one first that has been waited for longest."""
+    tasks: dict[str, list[TaskForPerson]] = {}
+    for task in found.waiting:
+        if task.need == "agent":
+            tasks.setdefault(task.executor, []).append(task)
+    gone = dict(report.db.execute(_MISSING)) if tasks else {}
+    return [
+        {"agent": agent, "why": gone[agent], "count": len(some), "at": some[0].at, "task": some[0].id}
+        for agent, some in tasks.items()
+        if agent in gone
+    ]
 
 
 def waiting_because_of(report: Report, cause: str) -> list[str]:
     """The tasks whose circuit is open, or that are held as hand-overs, for this cause (`cause_of`), oldest first."""
-    rows = [*report.rows(_CIRCUITS), *_handed_over(report)]
-    return [row["id"] for row in rows if cause_of(row["reason"]) == cause]
-
-
-def _handed_over(report: Report) -> list[Row]:
-    return [row | {"reason": reason_of(row["reason"])} for row in report.rows(_HANDED_OVER)]
+    found = [task for task in open_tasks(report).waiting if task.need == "circuit" or _is_handed_over(task)]
+    return [task.id for task in found if cause_of(_common(task)) == cause]
 
 
 def opened_together(report: Report, task_id: str) -> dict[str, str]:

@@ -96,11 +96,6 @@ NEED = (
 """Why the task (`t`) waits for a person, as an `attention.Need`; NULL if it does not."""
 WAITING_FOR_PERSON = f"(SELECT t.id, t.phase, t.updated_at, t.seq, {_OWN_NEED} AS need FROM tasks t WHERE {OPEN})"
 """Open tasks with what they themselves need a person for, if anything. Costs O(open tasks)."""
-WAITING_BY_PHASE = (
-    f"SELECT phase, need, count(*) FROM (SELECT t.phase, {NEED} AS need FROM tasks t WHERE {OPEN})"
-    " WHERE need IS NOT NULL GROUP BY 1, 2"
-)
-"""How many open tasks wait for a person, by phase and need."""
 
 
 _WORDS = " ".join(f"WHEN '{phase}' THEN '{state_words(phase)}'" for phase in Phase)

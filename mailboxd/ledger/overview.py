@@ -356,13 +356,14 @@ def read(
     """The overview of the workspace of `agent`, read in one snapshot; the other arguments as of `attention.of`."""
     with report.snapshot():
         found = attention.of(ws, report, clock, program, seen, most=most, paused=paused)
-        return of(ws, report, found, clock, agent, seen, most=most, companions=companions)
+        return of(ws, report, found, report.phases(), clock, agent, seen, most=most, companions=companions)
 
 
 def of(
     ws: Workspace,
     report: Report,
     found: Attention,
+    phases: Mapping[str, int],
     clock: Clock,
     agent: str,
     seen: Seen,
@@ -372,11 +373,11 @@ def of(
 ) -> Overview:
     """The overview of the workspace of `agent`, where `found` waits for a person.
 
+    `phases` has the number of tasks by phase: of all, or of the open ones (`found.open.phases`), which costs less.
     Of each section at most `most` lines are read; of the items that wait, the oldest of each sort. `companions` are
     the agents whose overviews are shown beside this one: what is a part of their work is not told again.
     """
     now, pid, zone = clock.now(), lock.holder(ws), zone_of(ws.config)
-    phases = report.phases()
     place = Place(str(ws.root), agent)
     grade, troubles = health.read(ws, pid, now, clock.monotonic())
     condition = Condition(
@@ -395,7 +396,7 @@ def of(
     reached = None if standing is None else standing.reached
     decisions, failures = _decisions(report, found, condition, reached.whose or "host" if reached else "")
     unread, results = queries.unread(report, seen, most)
-    runs, running = queries.running(report, companions, most)
+    runs, running = queries.running(report, found.open.running, companions, most)
     begins = later(report, now, 1_000 if most is None else most)
     return Overview(
         now,

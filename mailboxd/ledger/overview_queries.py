@@ -7,10 +7,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mailboxd.core.spending import Spend, quarter
-from mailboxd.core.vocabulary import Phase, State, state_words
 from mailboxd.host.clock import Day
 from mailboxd.ledger.attention_queries import Seen
-from mailboxd.ledger.conditions import NEED, OPEN, SPENT
+from mailboxd.ledger.conditions import SPENT
 from mailboxd.ledger.reports import Report, Row
 
 MOST_BLOCKED = 1_000
@@ -19,11 +18,9 @@ _FINISHED = "FROM tasks t WHERE phase = 'completed' AND parent IS NULL AND subta
 """Literally as in the index `tasks_finished`: work that is no part of other work, here or at the agent that sent it."""
 _IS_READ = "(id, completed_at) IN (SELECT key, value FROM json_each(?))"
 _RESULT = f"SELECT id, local_id, title, result_summary AS answer, executor AS agent, completed_at AS at {_FINISHED}"
-_RUNNING = tuple(str(phase) for phase in Phase if state_words(phase) == State.RUNNING)
 _RUNS = (
-    f"FROM tasks t INDEXED BY tasks_open_by_sender WHERE t.parent IS NULL AND {OPEN} AND t.phase IN {_RUNNING}"
+    "FROM tasks t WHERE t.id IN (SELECT value FROM json_each(?))"
     " AND (t.subtask_id IS NULL OR lower(t.sender) NOT IN (SELECT value FROM json_each(?)))"
-    f" AND {NEED} IS NULL"
 )
 _WAITS_FOR = (
     "(WITH RECURSIVE up (id) AS (SELECT t.id UNION SELECT d.task FROM up u JOIN dependencies d ON d.needs = u.id"
@@ -81,10 +78,12 @@ def finished_at(report: Report, task_id: str) -> str | None:
     return None if row is None else str(row[0])
 
 
-def running(report: Report, companions: Collection[str], most: int | None) -> tuple[int, list[Row]]:
-    """How many root tasks run, and the oldest ones. Costs O(open root tasks).
+def running(
+    report: Report, tasks: Sequence[str], companions: Collection[str], most: int | None
+) -> tuple[int, list[Row]]:
+    """How many of these root tasks, which run, are no part of the work of one of `companions` (agents); and the oldest.
 
-    What is a part of the work of one of `companions` (agents) is left out.
+    `tasks` are ids, as `OpenTasks.running` has them.
     """
     sql = (
         "SELECT count(*) OVER () AS total, t.id, t.local_id, t.title, t.executor AS agent, t.kids AS planned,"
@@ -93,7 +92,7 @@ def running(report: Report, companions: Collection[str], most: int | None) -> tu
         f" {_RUNS} ORDER BY t.seq LIMIT ?"
     )
     others = json.dumps([name.lower() for name in companions])
-    rows = report.rows(sql, others, -1 if most is None else most)
+    rows = report.rows(sql, json.dumps(tasks), others, -1 if most is None else most)
     return (int(rows[0]["total"]) if rows else 0), rows
 
 

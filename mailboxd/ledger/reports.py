@@ -162,12 +162,6 @@ class Report:
         roots: list[Any] = [summary(row) for row in rows]
         return self.db.execute(counted).fetchone()[0], roots
 
-    def roots_for_daemon(self) -> int:
-        """The number of open root tasks that do not wait for a person alone: requests and deadlines expire."""
-        needs_daemon = f"(t.due IS NOT NULL OR coalesce({NEED}, 'approval') = 'approval')"
-        sql = f"SELECT count(*) FROM tasks t WHERE t.parent IS NULL AND {OPEN} AND {needs_daemon}"
-        return int(self.db.execute(sql).fetchone()[0])
-
     def tree(self, task_id: str) -> TreeNode:
         """The task with its descendants: `children` in each, `depends_on` by key.
 
@@ -272,13 +266,15 @@ class Report:
         rows: list[Any] = self.rows(sql, task_id)
         return rows
 
-    def are_live(self, names: Sequence[str]) -> dict[str, bool]:
-        """Those of these local ids that are tasks, and whether each has not ended."""
-        rows = self.db.execute(
-            f"SELECT local_id, {OPEN} FROM tasks WHERE local_id IN (SELECT value FROM json_each(?))",
-            (json.dumps(names),),
-        )
-        return {name: bool(is_open) for name, is_open in rows}
+    def strangers(self, names: Sequence[str]) -> set[str]:
+        """Those of these names that are no local ids of tasks. Reads an index only."""
+        sql = "SELECT value FROM json_each(?) WHERE value NOT IN (SELECT local_id FROM tasks)"
+        return {row[0] for row in self.db.execute(sql, (json.dumps(names),))}
+
+    def live(self, names: Sequence[str], most: int) -> set[str]:
+        """The first `most` of these local ids whose tasks have not ended."""
+        sql = f"SELECT value FROM json_each(?) CROSS JOIN tasks ON local_id = value WHERE {OPEN} LIMIT ?"
+        return {row[0] for row in self.db.execute(sql, (json.dumps(names), most))}
 
     def local_id(self, task_id: str) -> str:
         return str(self.db.execute("SELECT local_id FROM tasks WHERE id = ?", (task_id,)).fetchone()[0])
@@ -326,11 +322,6 @@ class Report:
     def phases(self) -> dict[str, int]:
         """The number of tasks in each phase."""
         return dict(self.db.execute("SELECT phase, count(*) FROM tasks GROUP BY phase ORDER BY phase"))
-
-    def open_phases(self) -> dict[str, int]:
-        """The same of tasks that have not ended."""
-        sql = f"SELECT phase, count(*) FROM tasks INDEXED BY tasks_open WHERE {OPEN} GROUP BY phase ORDER BY phase"
-        return dict(self.db.execute(sql))
 
     def messages(self) -> dict[str, int]:
         """The number of judged files, of those in archive/ and rejected/, and of messages sent."""

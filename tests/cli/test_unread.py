@@ -20,6 +20,7 @@ from mailboxd.engine.intake.interpret import Intake
 from mailboxd.errors import MessageError
 from mailboxd.formats.mailbox.layout import Workspace
 from mailboxd.formats.mailbox.unread import unread
+from tests.cli.known import Known
 from tests.cli.stage import Stage
 from tests.cli.test_refused_files import daemon
 
@@ -164,8 +165,9 @@ import os, sys, json
 from pathlib import Path
 from mailboxd.formats.mailbox.layout import Workspace
 from mailboxd.formats.mailbox.unread import unread
+from tests.cli.known import Known
 os.setgroups([]); os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))
-found = unread(Workspace(Path(sys.argv[1])), lambda _: {"known": True}, 0.0)
+found = unread(Workspace(Path(sys.argv[1])), Known("known"), 0.0)
 print(json.dumps([[one.path, one.why, one.command] for one in found]))
 """
 
@@ -200,7 +202,7 @@ def test_what_the_daemons_user_may_not_read_is_named(public: Path, as_root: bool
         (ws.inbox / f"{name}.md").chmod({"sound": 0o600, "theirs": 0o600}.get(name, 0))
     (ws.inbox / "folder").mkdir(mode=0o755)
     if as_root:
-        found = [[one.path, one.why, one.command] for one in unread(ws, lambda _: {"known": True}, 0.0)]
+        found = [[one.path, one.why, one.command] for one in unread(ws, Known("known"), 0.0)]
     else:
         argv = [sys.executable, "-c", NOBODY, str(ws.root), str(uid)]
         found = json.loads(subprocess.run(argv, check=True, capture_output=True, text=True).stdout)
@@ -211,7 +213,7 @@ def test_what_the_daemons_user_may_not_read_is_named(public: Path, as_root: bool
     if as_root:
         for _, _, command in found:
             subprocess.run(command, shell=True, check=True)
-        assert unread(ws, lambda _: {"known": True}, 0.0) == []
+        assert unread(ws, Known("known"), 0.0) == []
     else:
         assert found[1][2] == f"sudo chown -hR nobody -- {ws.tasks}/known/task.md"
         both, closed, inner, theirs = (one[2] for one in found[3:])

@@ -16,6 +16,8 @@ def multiply(db: sqlite3.Connection, child: str, count: int, phases: dict[str, i
     values = ", ".join(own.get(name, f"t.{name}") for name in columns)
     first = 1
     for phase, some in {**(phases or {}), "completed": count - sum((phases or {}).values())}.items():
+        if not some:
+            continue
         db.execute(
             f"WITH RECURSIVE s (n) AS (SELECT ? UNION ALL SELECT n + 1 FROM s WHERE n < ?)"
             f" INSERT INTO tasks ({', '.join(columns)}) SELECT {values} FROM s, tasks t WHERE t.local_id = ?",

@@ -106,7 +106,7 @@ def _current_state(ws: Workspace, clock: Clock) -> WorkspaceRow:
     now = clock.now()
     grade, troubles = health.read(ws, pid, now, clock.monotonic())
     with opened(ws.database) as report, report.snapshot():
-        open_tasks, latest = report.open_phases(), report.last_event_at()
+        latest = report.last_event_at()
         seen = seen_items.seen(ws.root, os.environ, now)
         paused = standstills.standstill(os.environ)
         waiting = attention.of(ws, report, clock, attention.program_for(ws), seen, most=_MOST_ITEMS, paused=paused)
@@ -123,9 +123,9 @@ def _current_state(ws: Workspace, clock: Clock) -> WorkspaceRow:
         "health": str(waiting.graded(grade, pid)),
         "troubles": [f"{trouble.where}: {trouble.why}" for trouble in worst if not trouble.needs_person(now)],
         "inbox": len(ws.mail()),
-        "open": open_tasks,
+        "open": dict(waiting.open.phases),
         "latest": latest,
-        "states": in_states(waiting.states(open_tasks)),
+        "states": in_states(waiting.states(waiting.open.phases)),
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -83,12 +83,14 @@ def status_command(session: Session, everywhere: bool, everything: bool) -> int:
             read = None if everything else overview.MOST
             waiting = attention.of(ws, report, session.clock, program, seen, most=read, paused=session.paused())
             agent = agent_of(ws) or report.agent() or ""
-            today = overview.of(ws, report, waiting, session.clock, agent, seen, most=read)
+            whole = session.as_json or everything
+            phases = report.phases() if whole else waiting.open.phases
+            today = overview.of(ws, report, waiting, phases, session.clock, agent, seen, most=read)
             well["grade"] = waiting.graded(Grade(well["grade"]), lock.holder(ws))
             found: StatusDetails | UnreadableStatus | None
             shown: Iterable[str]
-            if session.as_json or everything:
-                found, counts = _found(session, ws, report, waiting, None if session.as_json else _SHOWN)
+            if whole:
+                found, counts = _found(session, ws, report, waiting, phases, None if session.as_json else _SHOWN)
                 found["health"], found["overview"] = well, today.as_json()
                 lines = morning.lines(today, room(), program, most=None, health=_unwell(well, program))
                 shown = (*lines, *_lines(found, counts, program))
@@ -154,11 +156,15 @@ def _trouble_json(trouble: Trouble, now: str) -> TroubleDetails:
 
 
 def _found(
-    session: Session, ws: Workspace, report: Report, waiting: Attention, most: int | None
+    session: Session,
+    ws: Workspace,
+    report: Report,
+    waiting: Attention,
+    tasks: Mapping[str, int],
+    most: int | None,
 ) -> tuple[StatusDetails, dict[str, int]]:
     """The whole status, of the open tasks only the first `most`; and the number of tasks by `state_words`."""
     pid, now = lock.holder(ws), session.clock.now()
-    tasks = report.phases()
     paused = session.paused()
     counts = waiting.states(tasks)
     snapshot = report.task_snapshot(report.next_to_change(), now, pid, neighbours=False)
@@ -171,9 +177,9 @@ def _found(
         "zone": zone_of(ws.config),
         "daemon": {"running": pid is not None, "pid": pid or None},
         "calls": report.room() if pid is not None else None,
-        "tasks": tasks,
+        "tasks": dict(tasks),
         "states": in_states(counts),
-        "open": sum(count for word, count in tasks.items() if word not in ("completed", "failed", "cancelled")),
+        "open": waiting.open.total,
         "open_tasks": [_open_task(row) for row in open_tasks],
         "open_tasks_count": open_count,
         "paused": None if paused is None else {"by": paused.by, "at": paused.at, "note": paused.note},
@@ -369,7 +375,7 @@ def _dismiss(session: Session, names: tuple[str, ...]) -> None:
     require_operator()
     everything = operator_commands.ALL in names
     with session.report() as report:
-        lying = unread(session.workspace(), report.are_live, to_epoch(session.clock.now()))
+        lying = unread(session.workspace(), report, to_epoch(session.clock.now()))
         files = {one.path: one.changed for one in lying if not one.command and (everything or one.path in names)}
         failed, others = dismissible(report, [name for name in names if name not in files])
     if (failed or files or everything) and not session.see(None if everything else failed, files):

@@ -12,10 +12,11 @@ import os
 import pwd
 import shlex
 import stat
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from mailboxd.core.times import to_text
 from mailboxd.core.vocabulary import is_id
@@ -51,18 +52,27 @@ class Unread:
     changed: str = ""
 
 
-def unread(ws: Workspace, are_live: Callable[[Sequence[str]], Mapping[str, bool]], now: float) -> list[Unread]:
+class KnownTasks(Protocol):
+    """What is asked of the tasks, by local id."""
+
+    def strangers(self, names: Sequence[str]) -> set[str]:
+        """Those of these names that no task has."""
+
+    def live(self, names: Sequence[str], most: int) -> set[str]:
+        """The first `most` of these names whose tasks have not ended."""
+
+
+def unread(ws: Workspace, tasks: KnownTasks, now: float) -> list[Unread]:
     """Everything in tasks/ and inbox/ that is not read, by path.
 
-    `are_live` returns which of these local ids are tasks, and whether each has not ended; what lies beside the task.md
-    of one that has ended is nobody's mail. `now` is seconds since 1970. Raises WorldError.
+    What lies beside the task.md of a task that has ended is nobody's mail. `now` is seconds since 1970. Raises
+    WorldError.
     """
     with world_errors(f"read {ws.tasks}"), directory(ws.root, "tasks") as fd, os.scandir(fd) as entries:
         names = sorted(entry.name for entry in entries if not is_temporary(entry.name))
-    known = are_live(names)
-    live = {name for name, _ in zip(filter(known.get, names), range(_MOST), strict=False)}
-    foreign = [name for name in names if name not in known and _is_foreign(ws.tasks / name)]
-    looked_at = (name for name in names if name in live or (name not in known and name not in foreign))
+    strangers, live = tasks.strangers(names), tasks.live(names, _MOST)
+    foreign = [name for name in names if name in strangers and _is_foreign(ws.tasks / name)]
+    looked_at = (name for name in names if name in live or (name in strangers and name not in foreign))
     found = [
         *(item for name in looked_at for item in _in_tasks(ws, name, live)),
         *_others(ws, foreign),
@@ -73,11 +83,10 @@ def unread(ws: Workspace, are_live: Callable[[Sequence[str]], Mapping[str, bool]
     return [replace(one, changed=one.changed or _changed(ws.root / one.path)) for one in found]
 
 
-def new_tasks(ws: Workspace, are_live: Callable[[Sequence[str]], Mapping[str, bool]]) -> list[str]:
+def new_tasks(ws: Workspace, tasks: KnownTasks) -> list[str]:
     """The names in tasks/ with a task.md that no daemon has read yet. Raises WorldError."""
-    names = TaskFiles(ws).directories()
-    known = are_live(names)
-    return [name for name in names if name not in known and (ws.tasks / name / _TASK_FILE).is_file()]
+    strangers = tasks.strangers(TaskFiles(ws).directories())
+    return sorted(name for name in strangers if (ws.tasks / name / _TASK_FILE).is_file())
 
 
 def found_before(ws: Workspace) -> str:

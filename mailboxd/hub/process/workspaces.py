@@ -124,12 +124,11 @@ class Workspaces:
         try:
             with opened(one.ws.database) as report, report.snapshot():
                 known = seen_items.seen(one.ws.root, os.environ, self.clock.now())
-                open_tasks = sum(report.open_phases().values())
                 waiting = attention.of(one.ws, report, self.clock, attention.program_for(one.ws), known, most=_MOST)
         except (MailboxdError, OSError):
             return _Standing(seen, AgentCard(health=health.Grade.RED))
         items = tuple(Waiting.model_validate({"agent": one.agent, **item.as_json()}) for item in waiting.items)
-        return _Standing(seen, AgentCard(health=grade, open=open_tasks, waiting=waiting.total), items)
+        return _Standing(seen, AgentCard(health=grade, open=waiting.open.total, waiting=waiting.total), items)
 
 
 def _stamps(ws: Workspace) -> Iterator[Stamp | None]:

@@ -123,7 +123,7 @@ def _look(models: PageModels, workspace: WebWorkspace, agents: Mapping[str, str]
             waits = attention.of(ws, report, models.clock, program, seen)
             return _Look(
                 workspace,
-                overview.of(ws, report, waits, models.clock, agent, seen, companions=companions),
+                overview.of(ws, report, waits, report.phases(), models.clock, agent, seen, companions=companions),
                 {task.local_id: task for task in waits.snapshot.tasks.values()},
                 {row["id"]: row for row in task_queries.list_approvals(report)},
                 [{**row, "key": workspace.key} for row in held_orders(report)],

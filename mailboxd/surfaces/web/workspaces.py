@@ -189,7 +189,7 @@ class FormActions:
         """
         with opened(workspace.ws.database) as report:
             ended, is_listed = failed_at(report, name), is_refused(report, name) or is_untold(report, name)
-            lying = unread(workspace.ws, report.are_live, to_epoch(self.clock.now())) if "/" in name else []
+            lying = unread(workspace.ws, report, to_epoch(self.clock.now())) if "/" in name else []
         files = {one.path: one.changed for one in lying if one.path == name and not one.command}
         if files:
             _require_noted(seen_items.see(workspace.ws.root, self.environ, self.clock.now(), {}, files), self.environ)
