@@ -247,8 +247,8 @@ class Daemon:
         return more or bool(self.reports) or self._next_service() <= self.engine.clock.monotonic()
 
     def _record_round(self, look: bool) -> bool:
-        """Record what this wake-up brought in one transaction, and start the work it allows in a second one."""
-        more, seen, look = False, self.arrivals.seen, look and not self._stopping
+        """Record what this wake-up brought, and start the work it allows, in one transaction."""
+        more, look = False, look and not self._stopping
         db = self.engine.store.db
         recorded, mail = db.total_changes, self._read_mail() if look else None
         with self.engine.batch():
@@ -271,9 +271,6 @@ class Daemon:
             more = self.engine.tick(self.arrivals.read_until()) or more
             if not self._stopping and self.paused is None:
                 repetitions.run_due(self.arrivals.intake, self.engine)
-            if self.arrivals.seen == seen:
-                return self._begin() or more
-        with self.engine.batch():
             return self._begin() or more
 
     def _hear_of_standstill(self) -> None:

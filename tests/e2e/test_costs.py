@@ -63,7 +63,7 @@ INDEXES_OF_OPEN_WORK = frozenset(
         "approvals_pending", "attempts_steered", "breakers_open", "messages_unfiled_by_name", "outbox_open",
         "tasks_due", "tasks_deadline", "tasks_heartbeat", "tasks_held", "tasks_open", "tasks_pausing", "tasks_runnable",
         "tasks_runnable_by_children", "sqlite_autoindex_held_orders_1", "messages_rejected", "messages_noticed",
-        "doubts_open",
+        "doubts_open", "repetitions_by_name",
     }
 )  # fmt: skip
 """These may be scanned: they do not grow with finished work."""

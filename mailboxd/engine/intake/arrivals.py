@@ -123,8 +123,6 @@ class Arrivals:
     """Raises WorldError if mail cannot be moved out of the inbox."""
     is_catching_up: bool = False
     """Mail from before the start is not all taken yet; it may cancel work that is ready."""
-    seen: int = 0
-    """Number of files taken so far, or read and deferred."""
     _read_until: float = 0.0
     _is_behind: bool = True
 
@@ -155,7 +153,6 @@ class Arrivals:
             file = _file(refused)
             if not waits(file.name, file.stamp):
                 self.intake.reject(file, refused.error)
-        self.seen += len(mail.arrivals) + len(scan.refused)
         self._read_until, self._is_behind = scan.read_until, scan.read_until < mail.now
         self.is_catching_up = scan.truncated and not scan.read_until
         return IntakeResult([time for time in times if time is not None], scan.truncated)
