@@ -106,13 +106,11 @@ class DecisionBuilder:
         self.see(task=moved, reviews=(), asked_reviewers=(), check_runs=(), ordered_checks=())
         values = fields_to_json(changes)
         is_gated = bool(task.policy.gates) and lifecycle.gate_on(task) is not None
-        before = None if is_gated else self._last(_FOLLOWED_BY_PHASES)
+        before = None if is_gated else self._extend(_FOLLOWED_BY_PHASES, passed=[step], changes=values)
         if before is None:
             self.record(Kind.TASK_TRANSITIONED, passed=[step], changes=values)
-            return
-        if (before.role, before.actor) != (self.role, self.actor):
+        elif (before.role, before.actor) != (self.role, self.actor):
             step["by"] = self.actor
-        self._extend(before, passed=[step], changes=values)
 
     def amend(self, note: str = "", **changes: Any) -> None:
         task, now = self.view.task, self.ctx.now
@@ -126,14 +124,9 @@ class DecisionBuilder:
         changes = {name: value for name, value in changes.items() if getattr(attempt, name) != value}
         if not changes and not note:
             return
-        values = fields_to_json(changes)
-        before = self._last(_FOLLOWED_BY_CHECKPOINTS)
-        if before is None:
+        values, noted = fields_to_json(changes), {"note": note} if note else {}
+        if self._extend(_FOLLOWED_BY_CHECKPOINTS, attempt=attempt.id, attempt_changes=values, **noted) is None:
             self.record(Kind.ATTEMPT_CHECKPOINT, attempt=attempt.id, note=note, attempt_changes=values)
-        else:
-            note = "; ".join(filter(None, [before.data.get("note", ""), note]))
-            parts: dict[str, Any] = {"note": note} if note else {}
-            self._extend(before, attempt=attempt.id, attempt_changes=values, **parts)
         self.see(attempt=changed(attempt, **changes))
 
     def finish_attempt(self, status: AttemptStatus, error: str = "") -> None:
@@ -146,11 +139,11 @@ class DecisionBuilder:
             **({"error_summary": error} if error else {}),
         }
         data = {"attempt": attempt.id, "ordinal": attempt.ordinal, "attempt_changes": fields_to_json(changes)}
-        before = self._last(_FOLLOWED_BY_THE_END)
+        before = self._extend(_FOLLOWED_BY_THE_END, **data)
         if before is None:
             self.record(Kind.ATTEMPT_ENDED, **data)
         else:
-            self._extend(before, Kind.ATTEMPT_ENDED, **data)
+            self.events[-1] = Event(Kind.ATTEMPT_ENDED, before.task, before.data, before.role, before.actor)
         self.see(attempt=changed(attempt, **changes))
 
     def resume_attempt(self, note: str, waiting_for: Waiting) -> None:
@@ -186,21 +179,19 @@ class DecisionBuilder:
             "produced_by": produced_by,
             "body": body,
         }
-        before = self._last(_FOLLOWED_BY_THE_END)
-        if before is None:
+        if self._extend(_FOLLOWED_BY_THE_END, artifacts=[artifact]) is None:
             self.record(Kind.ARTIFACT_RECORDED, artifacts=[artifact])
-        else:
-            self._extend(before, artifacts=[artifact])
         return artifact_id
 
-    def _last(self, kinds: Collection[Kind]) -> Event | None:
-        """The latest event of this decision, if it is about the task and of one of these kinds."""
-        last = self.events[-1] if self.events else None
-        return last if last is not None and last.kind in kinds and last.task == self.view.task.id else None
+    def _extend(self, kinds: Collection[Kind], **parts: Any) -> Event | None:
+        """Add parts to the latest event of this decision and return it, if it is about the task and of such a kind.
 
-    def _extend(self, event: Event, kind: Kind | None = None, **parts: Any) -> None:
-        """Add parts to the latest event, which is still this decision's own: lists grow, changes add up."""
-        data = event.data
+        Lists grow, changes add up, and notes follow each other.
+        """
+        last = self.events[-1] if self.events else None
+        if last is None or last.kind not in kinds or last.task != self.view.task.id:
+            return None
+        data = last.data
         assert isinstance(data, dict)  # as it was recorded
         for name, part in parts.items():
             known = data.get(name)
@@ -208,10 +199,11 @@ class DecisionBuilder:
                 known += part
             elif isinstance(known, dict):
                 known |= part
+            elif known and name == "note":
+                data[name] = f"{known}; {part}"
             else:
                 data[name] = part
-        if kind is not None and kind is not event.kind:
-            self.events[-1] = Event(kind, event.task, data, event.role, event.actor)
+        return last
 
 
 _FOLLOWED_BY_PHASES = frozenset({Kind.TASK_CREATED, Kind.TASK_TRANSITIONED, Kind.ATTEMPT_STARTED, Kind.ATTEMPT_ENDED})

@@ -232,10 +232,11 @@ class Daemon:
 
     def round(self) -> bool:
         """Record what has happened, then perform what it ordered; returns whether there is more to do at once."""
-        self.calls.enforce_limits(self.engine.clock.monotonic())
+        now = self.engine.clock.monotonic()
+        self.calls.enforce_limits(now)
         if self.peers.enabled and not self._has_place():
             return False
-        more = self._record_round(self._schedule.is_due(self.engine.clock.monotonic()))
+        more = self._record_round(self._schedule.is_due(now))
         if self._stopping:
             return more
         now = self.engine.clock.monotonic()
@@ -365,7 +366,8 @@ class Daemon:
             self._is_stale = True
             self.view.mark()
             self.effects.steering.perform()  # first, because a tool may end at any moment
-            self._prompting.mark()
+            if self.prompts.enabled:
+                self._prompting.mark()
             if self._listing.due == NEVER:
                 self._listing.mark()
             if self._saving.due == NEVER:

@@ -343,7 +343,8 @@ class Engine:
         view = None if task_id is None else self._view(task_id, input_)
         events: list[Event] = []
         worklist: deque[str] = deque()
-        self._record(self._of_file(decide(view, input_, self._context(), role, actor)), events, worklist)
+        decision = decide(view, input_, self._context(), role, actor)
+        self._record(decision if self.file_owner is None else _of_file(decision, self.file_owner), events, worklist)
         if isinstance(input_, TurnEnded) and input_.called and not input_.harness:
             moved = breaker.after_turn(
                 self.store.breakers.get(input_.agent), input_.outcome, self.now, self.settings.breaker
@@ -358,15 +359,6 @@ class Engine:
             for fallen in self.store.tasks.reopenable_below(view.task.id, also=""):
                 events += self.handle(fallen, Retry())
         return events
-
-    def _of_file(self, decision: Decision) -> Decision:
-        """The decision, whose events name the owner of the file that brought it, if that is not a message."""
-        if self.file_owner is None:
-            return decision
-        owner = asdict(self.file_owner)
-        return replace(
-            decision, events=tuple(replace(one, data={**one.data, "owner": owner}) for one in decision.events)
-        )
 
     def _view(self, task_id: str, input_: Input) -> TaskView:
         """The view of the task that a decision about this input needs."""
@@ -428,7 +420,8 @@ class Engine:
     def record(self, event: Event) -> None:
         """Record an event that needs no decision (a message received, filed, sent); inside a batch."""
         self.store.append([event], self.now)
-        self._note_cost(event)
+        if "turn" in event.data:
+            self._note_cost(event)
         if event.task is not None:
             self._touched.add(event.task)
 
@@ -561,14 +554,21 @@ class Engine:
         )
 
     def _record(self, decision: Decision, events: list[Event], worklist: deque[str]) -> None:
-        born = {task.id for task in decision.born}
-        if any(event.kind is Kind.APPROVAL_RESOLVED for event in decision.events):
-            decision = self._under_policy(decision)
         if decision.events:
-            self.store.append(decision.events, self.now, decision.left, decision.born)
-            events += decision.events
+            self._append(decision, events, worklist)
+        for task_id, effect in decision.effects:
+            self.order(task_id, effect)
+
+    def _append(self, decision: Decision, events: list[Event], worklist: deque[str]) -> None:
+        """Record the events of a decision, and find the tasks that they may affect."""
+        if Kind.APPROVAL_RESOLVED in [event.kind for event in decision.events]:
+            decision = self._under_policy(decision)
+        self.store.append(decision.events, self.now, decision.left, decision.born)
+        events += decision.events
+        born = {task.id for task in decision.born}
         for event in decision.events:
-            self._note_cost(event)
+            if "turn" in event.data:
+                self._note_cost(event)
             if event.task is None:
                 continue
             self._touched.add(event.task)
@@ -588,8 +588,6 @@ class Engine:
                 )
             ):
                 worklist.append(event.task)
-        for task_id, effect in decision.effects:
-            self.order(task_id, effect)
 
     def _under_policy(self, decision: Decision) -> Decision:
         """The decision, which names the event with the policy that it was made under, if that is recorded here."""
@@ -602,7 +600,8 @@ class Engine:
         return replace(decision, events=tuple(events))
 
     def _note_cost(self, event: Event) -> None:
-        if (turn := event.data.get("turn")) is not None and event.kind in OF_TASKS:
+        if event.kind in OF_TASKS:
+            turn = event.data["turn"]
             self.costs.append((turn["agent"], Spend.of_turn(turn)))
 
     def _woken(self, task_id: str, source: str, target: str, changes: Mapping[str, Any]) -> list[str]:
@@ -624,6 +623,12 @@ class Engine:
     def _may_go_on(self, parent: Task) -> bool:
         """Whether a completed child may let it continue: if others are open, only for a broadcast."""
         return parent.broadcast or not self.store.tasks.has_open_children(parent.id)
+
+
+def _of_file(decision: Decision, owner: Owner) -> Decision:
+    """The decision, whose events name the owner of the file that brought it."""
+    told = asdict(owner)
+    return replace(decision, events=tuple(replace(one, data={**one.data, "owner": told}) for one in decision.events))
 
 
 def _brings_plan(input_: Input) -> bool:

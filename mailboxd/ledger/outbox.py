@@ -157,8 +157,7 @@ class Outbox:
 
     def _put(self, row: Row, *, new: bool = False) -> None:
         """Add or change a row; the journal gets it as it is then."""
-        before = self._db.waiting("outbox", row["id"])
-        if new or (before is not None and before[0] == _INSERT):
+        if new or ((before := self._db.waiting("outbox", row["id"])) is not None and before[0] == _INSERT):
             sql, values = _INSERT, tuple(row.values())
         else:
             sql, values = _UPDATE, _changing(row)
@@ -199,7 +198,8 @@ class Outbox:
             known[effect_id] = row, Order(effect_id, kind, task, agent, effect, 0, now)
         if isinstance(effect, RunTurn) and (latest := self._turns.pop(agent, None)) is not None:
             self._followed(latest, seq, task, effect)
-        self._cache.starts_timer(not_before)
+        if not_before is not None:
+            self._cache.starts_timer(not_before)
         self._cache.ordered(task, kind, effect_id)
 
     def latest_turn(self, agent: str) -> LatestTurn:

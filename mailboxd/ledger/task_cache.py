@@ -211,9 +211,9 @@ class TaskCache:
         """Whether it is known that no timer is due at `now`."""
         return self.quiet_until is not None and now < self.quiet_until and self._db.in_transaction
 
-    def starts_timer(self, at: str | None) -> None:
+    def starts_timer(self, at: str) -> None:
         """A timer was set."""
-        if at is not None and self.quiet_until is not None:
+        if self.quiet_until is not None:
             self.quiet_until = min(self.quiet_until, at)
 
     def count(self, task_id: str | None, name: str, by: float) -> None:

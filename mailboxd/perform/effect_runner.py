@@ -318,13 +318,12 @@ class EffectRunner:
         """The answer to what the turn asked for."""
         if task is None:
             return None
-        asked = replace(self.outgoing.prompting.asked(effect, task), now=self.engine.now)
-        return turns.answer(asked, outcome, submitted)
+        return turns.answer(self.outgoing.prompting.asked(effect, task, self.engine.now), outcome, submitted)
 
     def _take(self, order: Order, ended: TurnEnded) -> None:
         """Record the end of a turn; a bug on the way must neither stop other work nor recur at each restart."""
-        if isinstance(order.effect, RunTurn | LookUp):
-            ended = replace(ended, heard=self.steering.heard(order.effect.session_key))
+        if heard := self.steering.heard(ended.session_key):
+            ended = replace(ended, heard=heard)
         try:
             with self.engine.store.savepoint():
                 self.engine.handle(order.task, ended, actor=ended.agent)

@@ -122,11 +122,11 @@ class PromptBuilder:
         context, background = min(self.context_bytes, _LITTLE), min(self.background_bytes, _LITTLE)
         return replace(self, context_bytes=context, background_bytes=background)
 
-    def asked(self, effect: RunTurn | LookUp, task: Task) -> Asked:
-        """What a turn that has ended asked for."""
+    def asked(self, effect: RunTurn | LookUp, task: Task, now: str = "") -> Asked:
+        """What a turn asked for that has ended `now`."""
         decided_by = self._decided_by.pop(task.id, None)
         if effect.turn not in _EXECUTES:
-            return Asked(effect.turn, may_plan=False, correction=effect.correction)
+            return Asked(effect.turn, may_plan=False, correction=effect.correction, now=now)
         peers = self.peers()  # none: it is not known who there is, and the core judges the names
         return Asked(
             effect.turn,
@@ -135,6 +135,7 @@ class PromptBuilder:
             answers=self.store.tasks.declared_answers(task.id) if decided_by is None else decided_by,
             may_plan=effect.turn is not Turn.DISPATCH and self._levels_below(task) > 0,
             correction=effect.correction,
+            now=now,
             zone=self.zone,
         )
 

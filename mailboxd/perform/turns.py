@@ -265,10 +265,11 @@ class TurnStarter:
     ) -> tuple[bytes, tuple[AnswerTool, ...]] | TurnReport:
         """The exact bytes that the agent is given, and the tools by which it may answer; or why there are none."""
         tools: tuple[AnswerTool, ...] = ()
+        is_message = effect.sends_message
         try:
-            if effect.sends_message and order.begun is not None:
+            if is_message and order.begun is not None:
                 return self._kept(effect), ()
-            if effect.sends_message and attempt is not None:
+            if is_message and attempt is not None:
                 raw, cuts = self.outgoing.dispatch(effect, task, attempt, self.engine.now)
                 raw = (self.hub.sign if by_hub else self.sign)(raw)
             else:
@@ -284,7 +285,7 @@ class TurnStarter:
             self.reports.record(report)
         if (refused := refuse_message(raw)) is not None:
             return TurnReport(order, effect, refused, called=False)
-        if effect.sends_message:
+        if is_message:
             self.dispatches.keep(effect, task, raw)
         return raw, tools
 

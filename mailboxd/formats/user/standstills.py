@@ -57,6 +57,8 @@ def _lstat_standstill(state: UserState) -> os.stat_result | None:
     try:
         return os.lstat(f"{state.folder}/{STANDSTILL}")  # in each round of a daemon: pathlib costs more than the calls
     except FileNotFoundError:
+        if os.path.exists(f"{state.folder}"):  # noqa: PTH110 - as above
+            return None
         # a link to what is not there, as to a volume that is not mounted, says nothing of what is on it
         for place in (state.folder, state.parent):
             if os.path.islink(place) and not os.path.exists(place):  # noqa: PTH110, PTH114
