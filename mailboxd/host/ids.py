@@ -14,8 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from anyascii import anyascii
-
 from mailboxd.core.times import to_epoch, to_text
 
 PREFIXES = ("tsk", "att", "trn", "rev", "art", "apr", "msg", "ord", "dbt", "rpt")
@@ -72,6 +70,8 @@ def readable(unique: str, *texts: str) -> str:
 
 def slug(text: str) -> str:
     """The words of a text as they stand in a readable id: `Write programme` -> `write-programme`; may be empty."""
+    from anyascii import anyascii  # with what reads its tables; most processes name nothing
+
     return _NOT_IN_SLUG.sub("-", anyascii(text[:_LONGEST_SLUG]).lower())[:_LONGEST_SLUG].strip("-")
 
 

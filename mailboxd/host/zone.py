@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, tzinfo
 from functools import lru_cache
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 
 @lru_cache(maxsize=64)
@@ -13,8 +12,10 @@ def named(name: str) -> tzinfo:
 
     Raises ValueError for a name that is unknown here.
     """
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # most commands need no zone
+
     if not name:
-        import tzlocal  # most commands need no zone
+        import tzlocal
 
         try:
             return tzlocal.get_localzone()

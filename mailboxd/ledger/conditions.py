@@ -32,6 +32,8 @@ RUNNABLE = "phase = 'execution_ready' AND unmet = 0 AND parent_live = 1"
 """Tasks that wait for nothing else. Must match the partial indexes literally, or SQLite does not use them."""
 OPEN = "phase <> 'completed' AND phase <> 'failed' AND phase <> 'cancelled'"
 """Tasks that have not ended. Literally as in the partial indexes: SQLite would create a table for an IN list."""
+LIVE = "ended = '' AND paused = ''"
+"""Repetitions that have runs. Literally as in the partial index."""
 MISSING_AGENTS = (
     "(SELECT key, value FROM json_each((SELECT value FROM meta WHERE name = 'gone'))"
     f" WHERE value NOT LIKE '{NOT_KNOWN_YET}%')"

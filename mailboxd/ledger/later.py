@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mailboxd.core.repetition import Repetition
 from mailboxd.core.vocabulary import is_id
-from mailboxd.ledger.conditions import OPEN
-from mailboxd.ledger.repetitions import LIVE, Repetitions
+from mailboxd.ledger.conditions import LIVE, OPEN
 
 if TYPE_CHECKING:
     from mailboxd.core.explain.overview_details import LaterTask, RepetitionDetails, RunRow
+    from mailboxd.core.repetition import Repetition
+    from mailboxd.ledger.repetitions import Repetitions
     from mailboxd.ledger.reports import Report, Row
 
 _TASKS = (
@@ -23,22 +23,33 @@ _OPEN_RUN = (
 )
 
 
+def _repetitions(report: Report) -> Repetitions | None:
+    """None where there are none: most reports do without knowing what they are."""
+    if not report.has_table("repetitions"):
+        return None
+    if report.db.execute("SELECT 1 FROM repetitions LIMIT 1").fetchone() is None:
+        return None
+    from mailboxd.ledger.repetitions import Repetitions
+
+    return Repetitions(report.db)
+
+
 def repetition_called(report: Report, name: str) -> Repetition | None:
     """The repetition of this name or id; None if there is none, or if it has ended and a task is called so."""
-    if not is_id(name) or not report.has_table("repetitions"):
+    if not is_id(name) or (repetitions := _repetitions(report)) is None:
         return None
-    found = Repetitions(report.db).named(name)
+    found = repetitions.named(name)
     if found is None:
-        return _beginning_with(report, name)
+        return _beginning_with(report, repetitions, name)
     if not found.ended:
         return found
     is_task = report.db.execute("SELECT 1 FROM tasks WHERE local_id = ?", (name,)).fetchone() is not None
     return None if is_task else found
 
 
-def _beginning_with(report: Report, name: str) -> Repetition | None:
+def _beginning_with(report: Report, repetitions: Repetitions, name: str) -> Repetition | None:
     """The only one that goes on whose name begins so, unless a task that is none of its runs is called so, too."""
-    found = [one for one in Repetitions(report.db).going_on() if one.name.startswith(name)]
+    found = [one for one in repetitions.going_on() if one.name.startswith(name)]
     if len(found) != 1:
         return None
     others = report.db.execute(
@@ -52,8 +63,8 @@ def _beginning_with(report: Report, name: str) -> Repetition | None:
 def later(report: Report, now: str, most: int) -> list[LaterTask | RepetitionDetails]:
     """What begins later, the next first, at most `most` of both kinds."""
     found: list[LaterTask | RepetitionDetails] = []
-    if report.has_table("repetitions"):
-        found += [as_row(report, one) for one in Repetitions(report.db).going_on()[:most]]
+    if (repetitions := _repetitions(report)) is not None:
+        found += [as_row(report, one) for one in repetitions.going_on()[:most]]
     tasks = report.rows(_TASKS, now, most)
     found += [{"kind": "task", "name": r["local_id"], "title": r["title"], "at": r["not_before"]} for r in tasks]
     return sorted(found, key=lambda row: (row["kind"] == "repetition" and bool(row["paused"]), row["at"]))
@@ -100,6 +111,8 @@ def as_row(report: Report, one: Repetition) -> RepetitionDetails:
 
 def history(report: Report, one: Repetition, most: int) -> list[RunRow]:
     """Its latest runs, the latest first."""
+    from mailboxd.ledger.repetitions import Repetitions
+
     return [
         {"number": run.number, "at": run.at, "task": run.local_id, "phase": run.phase, "made_at": run.made_at}
         for run in Repetitions(report.db).runs(one.id, most)

@@ -8,13 +8,11 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from mailboxd.core.repetition import Missed, Repetition
-from mailboxd.ledger.conditions import OPEN
+from mailboxd.ledger.conditions import LIVE, OPEN
 
 if TYPE_CHECKING:
     from mailboxd.ledger.task_cache import TaskCache
 
-LIVE = "ended = '' AND paused = ''"
-"""Repetitions that have runs. Literally as in the partial index."""
 _COLUMNS = ", ".join(field.name for field in fields(Repetition))
 _SELECT = f"SELECT {_COLUMNS} FROM repetitions"
 _LATEST = 20

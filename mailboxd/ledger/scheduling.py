@@ -17,11 +17,10 @@ from mailboxd.core.schedule import Ready
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import Phase
 from mailboxd.ledger.claims import conflicts
-from mailboxd.ledger.conditions import OPEN, RUNNABLE, is_not_held
+from mailboxd.ledger.conditions import LIVE, OPEN, RUNNABLE, is_not_held
 from mailboxd.ledger.outbox import Outbox, latest_turn_of
 from mailboxd.ledger.precedence import RESTED, UNCLAIMED, first_of_each
 from mailboxd.ledger.ready_queue import MOST, ReadyQueue, Waiting
-from mailboxd.ledger.repetitions import LIVE
 from mailboxd.ledger.row_mapping import TASK, read_task
 from mailboxd.ledger.task_cache import ASKED_IN_TURN, FOREVER, TaskCache
 from mailboxd.ledger.tasks import Tasks

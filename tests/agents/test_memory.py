@@ -75,11 +75,26 @@ RARE = {
 """What no daemon, program of turns or short command needs before there is something to do with it."""
 
 
+NOT_FOR_STATUS = {
+    "anyascii",
+    "jinja2",
+    "mailboxd.core.inputs",
+    "mailboxd.core.model",
+    "mailboxd.core.repetition",
+    "mailboxd.formats.mailbox.inbox",
+    "mailboxd.formats.mailbox.task_files",
+    "pydantic",
+    "tempfile",
+    "zoneinfo",
+}
+"""What `status` can do without where there is little to say."""
+
+
 @pytest.mark.parametrize(
     ("program", "more"),
     [
         ("mailboxd.daemon.supervise", {"jinja2"}),
-        ("mailboxd.ledger.overview", {"pydantic", "jinja2", "mailboxd.core.model", "mailboxd.core.inputs"}),  # `status`
+        ("mailboxd.ledger.overview", NOT_FOR_STATUS),
         ("mailboxd.perform.agents.gateway.program", {"pydantic", "yaml", "sqlite3", "jinja2", "logging"}),
     ],
 )

@@ -12,7 +12,7 @@ import os
 import pwd
 import shlex
 import stat
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,9 +22,7 @@ from mailboxd.core.times import to_text
 from mailboxd.core.vocabulary import is_id
 from mailboxd.formats.mailbox.files import directory, world_errors
 from mailboxd.formats.mailbox.layout import Workspace, is_temporary, storable_name
-from mailboxd.formats.mailbox.task_files import TaskFiles
 from mailboxd.formats.protocol.left_aside import declares_sender, left_aside
-from mailboxd.host.ids import readable
 
 _TASK_FILE = "task.md"
 _NEARLY = frozenset({_TASK_FILE, "task.markdown", "task.txt", "tasks.md"})
@@ -68,11 +66,10 @@ def unread(ws: Workspace, tasks: KnownTasks, now: float) -> list[Unread]:
     What lies beside the task.md of a task that has ended is nobody's mail. `now` is seconds since 1970. Raises
     WorldError.
     """
-    with world_errors(f"read {ws.tasks}"), directory(ws.root, "tasks") as fd, os.scandir(fd) as entries:
-        names = sorted(entry.name for entry in entries if not is_temporary(entry.name))
-    strangers, live = tasks.strangers(names), tasks.live(names, _MOST)
-    foreign = [name for name in names if name in strangers and _is_foreign(ws.tasks / name)]
-    looked_at = (name for name in names if name in live or (name in strangers and name not in foreign))
+    names = _in_order(ws)
+    strangers = sorted(name for name in tasks.strangers(names) if not is_temporary(name))
+    foreign, live = [name for name in strangers if _is_foreign(ws.tasks / name)], tasks.live(names, _MOST)
+    looked_at = sorted({*live, *strangers}.difference(foreign))
     found = [
         *(item for name in looked_at for item in _in_tasks(ws, name, live)),
         *_others(ws, foreign),
@@ -85,8 +82,18 @@ def unread(ws: Workspace, tasks: KnownTasks, now: float) -> list[Unread]:
 
 def new_tasks(ws: Workspace, tasks: KnownTasks) -> list[str]:
     """The names in tasks/ with a task.md that no daemon has read yet. Raises WorldError."""
-    strangers = tasks.strangers(TaskFiles(ws).directories())
-    return sorted(name for name in strangers if (ws.tasks / name / _TASK_FILE).is_file())
+    strangers = tasks.strangers([name for name in _in_order(ws) if is_id(name)])
+    return sorted(name for name in strangers if _has_task_file(ws.tasks / name))
+
+
+def _in_order(ws: Workspace) -> list[str]:
+    """All names in tasks/. Raises WorldError."""
+    with world_errors(f"read {ws.tasks}"), directory(ws.root, "tasks") as fd, os.scandir(fd) as entries:
+        return sorted(entry.name for entry in entries)
+
+
+def _has_task_file(path: Path) -> bool:
+    return not path.is_symlink() and (path / _TASK_FILE).is_file()
 
 
 def found_before(ws: Workspace) -> str:
@@ -215,7 +222,7 @@ def _in_tasks(ws: Workspace, name: str, live: Collection[str]) -> Iterator[Unrea
         yield Unread(shown, "it is neither a file nor a directory", _removed(path))
     elif not is_id(name):
         rule = "the name of a task's directory is an id (letters, digits and . _ -)"
-        yield Unread(shown, rule, _moved(path, _free(ws, readable("1", name))))
+        yield Unread(shown, rule, _moved(path, _free(ws, name)))
     else:
         yield from _task_directory(ws, path, shown, is_live=name in live)
 
@@ -239,8 +246,7 @@ def _task_directory(ws: Workspace, path: Path, shown: str, *, is_live: bool) -> 
     nested = list(_nested(path, 1))
     for inner in nested:
         place = f"tasks/{storable_name(str(inner.relative_to(ws.tasks)))}"
-        name = inner.name if is_id(inner.name) else readable("1", inner.name)
-        yield Unread(place, "tasks are not inside each other", _moved(inner, _free(ws, name)))
+        yield Unread(place, "tasks are not inside each other", _moved(inner, _free(ws, inner.name)))
     if is_live or nested or near is not None or _TASK_FILE in names:
         return
     if any((path / one).is_file() for one in names if not one.startswith(_KEPT)):
@@ -249,31 +255,34 @@ def _task_directory(ws: Workspace, path: Path, shown: str, *, is_live: bool) -> 
 
 def _nested(path: Path, depth: int) -> Iterator[Path]:
     """The directories below a task's that hold a task.md."""
-    for name in _names(path):
-        inner = path / name
-        if inner.is_dir() and not inner.is_symlink():
-            if any(one.lower() == _TASK_FILE for one in _names(inner)):
-                yield inner
-            elif depth < _DEEPEST:
-                yield from _nested(inner, depth + 1)
+    for inner in [path / entry.name for entry in _entries(path) if entry.is_dir(follow_symlinks=False)]:
+        if any(one.lower() == _TASK_FILE for one in _names(inner)):
+            yield inner
+        elif depth < _DEEPEST:
+            yield from _nested(inner, depth + 1)
 
 
 def _names(path: Path) -> list[str]:
-    """The first names in a directory, without temporary ones; none if it cannot be read."""
+    return [entry.name for entry in _entries(path)]
+
+
+def _entries(path: Path) -> list[os.DirEntry[str]]:
+    """The first entries of a directory by name, without temporary ones; none if it cannot be read."""
     with suppress(OSError), os.scandir(path) as entries:
-        names: Iterable[str] = (entry.name for entry, _ in zip(entries, range(_MOST), strict=False))
-        return sorted(name for name in names if not is_temporary(name))
+        first = [entry for entry, _ in zip(entries, range(_MOST), strict=False)]
+        return sorted((entry for entry in first if not is_temporary(entry.name)), key=lambda entry: entry.name)
     return []
 
 
 def _denied(ws: Workspace, path: Path, shown: str, wanted: int) -> Unread | None:
     """What the daemon may not read, or search; `wanted` are permission bits as in a file's mode."""
-    uid = owner_of(ws)
+    if (uid := owner_of(ws)) == 0:
+        return None
     try:
         status = path.lstat()
     except OSError:
         return None
-    if uid == 0 or _permits(path, status, uid, wanted):
+    if _permits(path, status, uid, wanted):
         return None
     why = f"its user ({uid}) may not read it: it belongs to {status.st_uid}, mode {stat.S_IMODE(status.st_mode):o}"
     return Unread(shown, why, _made_readable(ws, path, status))
@@ -314,7 +323,11 @@ def _removed(path: Path) -> str:
 
 
 def _free(ws: Workspace, name: str) -> Path:
-    """A place in tasks/ for a directory that is to have this name."""
+    """A place in tasks/ for a directory that is to have this name, or one like it that is an id."""
+    if not is_id(name):
+        from mailboxd.host.ids import readable  # it loads the alphabets of the world
+
+        name = readable("1", name)
     names = (name, *(f"{name}-{number}" for number in range(2, 100)))
     return next((ws.tasks / one for one in names if not os.path.lexists(ws.tasks / one)), ws.tasks / name)
 
