@@ -20,7 +20,7 @@ from mailboxd.core.sanitize import first_line
 from mailboxd.core.times import plus
 
 
-class State(StrEnum):
+class BreakerState(StrEnum):
     CLOSED = "closed"
     OPEN = "open"
     HALF_OPEN = "half_open"
@@ -33,21 +33,21 @@ class Signal(StrEnum):
     ORDERED = "the operator closes it"
 
 
-TABLE: Mapping[tuple[State, Signal], State] = {
-    (State.CLOSED, Signal.TRIPPED): State.OPEN,
-    (State.OPEN, Signal.PAUSE_OVER): State.HALF_OPEN,
-    (State.OPEN, Signal.SUCCESS): State.CLOSED,  # of a turn that was under way when it opened
-    (State.OPEN, Signal.ORDERED): State.CLOSED,
-    (State.HALF_OPEN, Signal.SUCCESS): State.CLOSED,
-    (State.HALF_OPEN, Signal.TRIPPED): State.OPEN,
-    (State.HALF_OPEN, Signal.ORDERED): State.CLOSED,
+TABLE: Mapping[tuple[BreakerState, Signal], BreakerState] = {
+    (BreakerState.CLOSED, Signal.TRIPPED): BreakerState.OPEN,
+    (BreakerState.OPEN, Signal.PAUSE_OVER): BreakerState.HALF_OPEN,
+    (BreakerState.OPEN, Signal.SUCCESS): BreakerState.CLOSED,  # of a turn that was under way when it opened
+    (BreakerState.OPEN, Signal.ORDERED): BreakerState.CLOSED,
+    (BreakerState.HALF_OPEN, Signal.SUCCESS): BreakerState.CLOSED,
+    (BreakerState.HALF_OPEN, Signal.TRIPPED): BreakerState.OPEN,
+    (BreakerState.HALF_OPEN, Signal.ORDERED): BreakerState.CLOSED,
 }
 """(state, signal) -> state. Without a row nothing happens."""
 
 _KINDS = {
-    State.CLOSED: Kind.BREAKER_CLOSED,
-    State.OPEN: Kind.BREAKER_OPENED,
-    State.HALF_OPEN: Kind.BREAKER_HALF_OPEN,
+    BreakerState.CLOSED: Kind.BREAKER_CLOSED,
+    BreakerState.OPEN: Kind.BREAKER_OPENED,
+    BreakerState.HALF_OPEN: Kind.BREAKER_HALF_OPEN,
 }
 _MOST_DOUBLINGS = 30
 
@@ -60,7 +60,7 @@ class Breaker:
     """One agent's row. `failures`: consecutive faults; `times`: how often it opened since it was last closed."""
 
     agent: str
-    state: State = State.CLOSED
+    state: BreakerState = BreakerState.CLOSED
     failures: int = 0
     times: int = 0
     until: str | None = None
@@ -70,7 +70,7 @@ class Breaker:
     @property
     def is_locked_out(self) -> bool:
         """Whether it waits for a restart of the gateway."""
-        return self.state is not State.CLOSED and self.reason.startswith(LOCKED_OUT)
+        return self.state is not BreakerState.CLOSED and self.reason.startswith(LOCKED_OUT)
 
 
 def is_fault(outcome: Outcome) -> bool:
@@ -96,7 +96,7 @@ def after_turn(breaker: Breaker, outcome: Outcome, now: str, rules: BreakerRules
         return _move(breaker, Signal.TRIPPED, now, reason, until=until, times=breaker.times + 1)
     if not is_fault(outcome):
         return None
-    tripped = breaker.failures >= rules.failures or breaker.state is State.HALF_OPEN
+    tripped = breaker.failures >= rules.failures or breaker.state is BreakerState.HALF_OPEN
     if not tripped and outcome.retry_after <= 0:
         return None
     pause = max(_pause(breaker, rules) if tripped else 0.0, outcome.retry_after)
@@ -131,7 +131,7 @@ def trouble(broken: Sequence[Breaker]) -> tuple[str, bool]:
 
 def turns_at_once(breaker: Breaker, slots: int) -> int:
     """How many turns of the agent may run at once, out of `slots`."""
-    return {State.CLOSED: slots, State.OPEN: 0, State.HALF_OPEN: min(slots, 1)}[breaker.state]
+    return {BreakerState.CLOSED: slots, BreakerState.OPEN: 0, BreakerState.HALF_OPEN: min(slots, 1)}[breaker.state]
 
 
 def _pause(breaker: Breaker, rules: BreakerRules) -> float:

@@ -17,7 +17,7 @@ _MOST_TOLD = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class RecordedPolicy:
     """The fields as they are shown, the digests of those that are hidden, and which key made these."""
 
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -25,11 +25,11 @@ class Policy:
     key: str = ""
 
 
-NOTHING = Policy()
+NOTHING = RecordedPolicy()
 """What was recorded before the first event."""
 
 
-def changes(before: Policy, now: Policy) -> dict[str, dict[str, Any]]:
+def changes(before: RecordedPolicy, now: RecordedPolicy) -> dict[str, dict[str, Any]]:
     """The fields that differ, each with its old and its new value; None: there was none, or is none any more.
 
     Digests of different keys say nothing.
@@ -43,7 +43,7 @@ def changes(before: Policy, now: Policy) -> dict[str, dict[str, Any]]:
     return found
 
 
-def recorded(before: Policy, now: Policy) -> dict[str, Any] | None:
+def recorded(before: RecordedPolicy, now: RecordedPolicy) -> dict[str, Any] | None:
     """What the event says beside its time and who read it; None: there is nothing to record."""
     changed = changes(before, now)
     digests = {path: now.digests.get(path) for path in {*before.digests, *now.digests}}
@@ -53,7 +53,7 @@ def recorded(before: Policy, now: Policy) -> dict[str, Any] | None:
     return {"changes": changed, "digests": dict(sorted(differ.items())), "key": now.key}
 
 
-def after(policy: Policy, data: Mapping[str, Any]) -> Policy:
+def after(policy: RecordedPolicy, data: Mapping[str, Any]) -> RecordedPolicy:
     """The policy after the event with this data."""
     fields, digests = dict(policy.fields), {} if data["key"] != policy.key else dict(policy.digests)
     for path, change in data["changes"].items():
@@ -64,10 +64,10 @@ def after(policy: Policy, data: Mapping[str, Any]) -> Policy:
         digests.pop(path, None)
         if digest is not None:
             digests[path] = digest
-    return Policy(fields, digests, data["key"])
+    return RecordedPolicy(fields, digests, data["key"])
 
 
-def latest(events: Iterable[Mapping[str, Any]]) -> Policy:
+def latest(events: Iterable[Mapping[str, Any]]) -> RecordedPolicy:
     """The policy after all these events."""
     policy = NOTHING
     for data in events:

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 
 from mailboxd.core.model import Task
 from mailboxd.daemon import stale_database
-from mailboxd.daemon.clawflow_import import Account, import_workspace
+from mailboxd.daemon.clawflow_import import ImportResult, import_workspace
 from mailboxd.daemon.delegation_file import DelegationFile
 from mailboxd.daemon.event_logging import EventLogger
 from mailboxd.daemon.gateway_orders import GatewayOrders
@@ -166,14 +166,14 @@ def daemon(ws: Workspace, config: Config, health: Health, polls: str) -> Iterato
 
 
 @contextmanager
-def importer(ws: Workspace, config: Config) -> Iterator[Callable[[Progress], Account]]:
+def importer(ws: Workspace, config: Config) -> Iterator[Callable[[Progress], ImportResult]]:
     """Take over a workspace and hold its lock. Raises LockedError when a daemon runs there, WorldError."""
     clock = SystemClock()
     with lock.acquire(ws, clock.now()), engine(ws, config) as core:
         intake = Intake(core, accept_plain=config.inbox.accept_plain_files)
         taskmd = TaskMarkdown(core, intake, TaskFiles(ws, settle_seconds=0.0), Templates(ws.templates), Reports(core))
 
-        def take_over(progress: Progress) -> Account:
+        def take_over(progress: Progress) -> ImportResult:
             with core.batch():
                 return import_workspace(core, ws, taskmd, progress)
 

@@ -25,7 +25,7 @@ _MAX_BYTES = 16 << 20
 
 
 @dataclass(slots=True)
-class Account:
+class ImportResult:
     """The result of an import. A problem is a path relative to the workspace and what is wrong with it."""
 
     messages: int = 0
@@ -34,9 +34,9 @@ class Account:
     problems: list[tuple[str, str]] = field(default_factory=list)
 
 
-def import_workspace(engine: Engine, ws: Workspace, taskmd: TaskMarkdown, progress: Progress = silent) -> Account:
+def import_workspace(engine: Engine, ws: Workspace, taskmd: TaskMarkdown, progress: Progress = silent) -> ImportResult:
     """Record the messages and tasks of the workspace, inside a batch. Known ones are skipped. Raises WorldError."""
-    account = Account()
+    account = ImportResult()
     with world_errors(f"read {ws.archive}"):
         for path in stepwise(walk(ws, PurePosixPath("archive")), "messages", 0, progress):
             _message(engine, ws, path, account)
@@ -54,7 +54,7 @@ def import_workspace(engine: Engine, ws: Workspace, taskmd: TaskMarkdown, progre
     return account
 
 
-def _message(engine: Engine, ws: Workspace, path: PurePosixPath, account: Account) -> None:
+def _message(engine: Engine, ws: Workspace, path: PurePosixPath, account: ImportResult) -> None:
     shown, _ = stored_name(str(path))
     if engine.store.messages.is_filed(shown):
         account.known += 1

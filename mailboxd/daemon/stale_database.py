@@ -159,7 +159,7 @@ def _names(ws: Workspace, folder: PurePosixPath, since: float, known: set[str]) 
 
 
 @dataclass(slots=True)
-class Account:
+class Acceptance:
     """The result: the reason, the number of files recorded, and the tasks that need attention."""
 
     why: str
@@ -167,7 +167,7 @@ class Account:
     waiting: list[str] = field(default_factory=list)
 
 
-def accept(core: Engine, intake: Intake, ws: Workspace) -> Account:
+def accept(core: Engine, intake: Intake, ws: Workspace) -> Acceptance:
     """Continue with an older database: record newer files and hold all open work.
 
     Raises Refused if nothing is newer than the database, OutdatedError if its log was changed, WorldError.
@@ -187,7 +187,7 @@ def accept(core: Engine, intake: Intake, ws: Workspace) -> Account:
     return account
 
 
-def _accept(core: Engine, intake: Intake, ws: Workspace) -> Account:
+def _accept(core: Engine, intake: Intake, ws: Workspace) -> Acceptance:
     store = core.store
     why = store.outdated or _unknown([one.path for one in _later(ws, store, store.last_event_at())])
     if not why:
@@ -196,16 +196,16 @@ def _accept(core: Engine, intake: Intake, ws: Workspace) -> Account:
     return _record_and_hold(core, intake, list(_unknown_files(ws, store, 0.0)), why)
 
 
-def take_in(core: Engine, intake: Intake, ws: Workspace) -> Account | None:
+def take_in(core: Engine, intake: Intake, ws: Workspace) -> Acceptance | None:
     """Record the files that a rebuilt database lacks, and hold all open work; None if it lacks none; inside a batch."""
     found = list(_later(ws, core.store, _ALWAYS))
     return _record_and_hold(core, intake, found, _unknown([one.path for one in found])) if found else None
 
 
-def _record_and_hold(core: Engine, intake: Intake, found: list[_Found], why: str) -> Account:
+def _record_and_hold(core: Engine, intake: Intake, found: list[_Found], why: str) -> Acceptance:
     store = core.store
     found.sort(key=lambda one: one.written)
-    account = Account(why, len(found))
+    account = Acceptance(why, len(found))
     alarm = f"an operator continues from an older database: {why}"
     core.record(Event(Kind.ALARM, None, {"at": core.now, "what": "older-database", "why": alarm}))
     store.outbox.mark_uncertain({one.id for one in found if one.is_sent})

@@ -19,7 +19,7 @@ from typing import Any
 from mailboxd.core import breaker, endings, lifecycle, plans, schedule
 from mailboxd.core.approval_requests import derived_key
 from mailboxd.core.approvals import ActionPrepared, ActionStarted, ApprovalExpired, OfApproval, Resolve
-from mailboxd.core.breaker import State, turns_at_once
+from mailboxd.core.breaker import BreakerState, turns_at_once
 from mailboxd.core.checks import may_not_run
 from mailboxd.core.decide import decide
 from mailboxd.core.decision_builder import Decision
@@ -132,7 +132,7 @@ class Pacing:
 
     def is_shut(self, agent: str) -> bool:
         """Whether the agent's breaker is open: nothing is sent to it."""
-        return self.store.breakers.get(agent).state is State.OPEN
+        return self.store.breakers.get(agent).state is BreakerState.OPEN
 
     def resumes(self, agent: str, now: str) -> str | None:
         """When the agent may have turns again after using up its hour; None = now."""

@@ -21,7 +21,7 @@ from typing import Any
 
 from mailboxd.core import policy
 from mailboxd.core.events import Event, Kind
-from mailboxd.core.policy import Policy
+from mailboxd.core.policy import RecordedPolicy
 from mailboxd.core.times import to_epoch
 from mailboxd.engine import spending
 from mailboxd.engine.engine import Engine
@@ -60,7 +60,7 @@ class PolicyRecord:
     lives: bool = False
     _seen: tuple[object, ...] | None = None
     _seq: int = 0
-    _counts: Policy | None = None
+    _counts: RecordedPolicy | None = None
     """The policy of that event."""
     _at: str = ""
     """The time of the batch in which it was found or recorded."""
@@ -80,7 +80,7 @@ class PolicyRecord:
             self._is_kept = self._is_kept or self.engine.now != self._at
             return self._seq
         said = self._file()
-        before, now = policies.latest(), Policy(*self._fields())
+        before, now = policies.latest(), RecordedPolicy(*self._fields())
         if not self.lives:
             now = _with_others(now, before[1])
         if now == self._counts and policies.has(self._seq):  # what others have read does not count here
@@ -189,12 +189,12 @@ class PolicyRecord:
         return b""
 
 
-def _with_others(read: Policy, latest: Policy) -> Policy:
+def _with_others(read: RecordedPolicy, latest: RecordedPolicy) -> RecordedPolicy:
     """What a process read that is no daemon, with the fields that it does not read as they were recorded last."""
     fields = {path: value for path, value in latest.fields.items() if path.startswith(_OF_USER)}
     known = latest.digests.items() if latest.key == read.key else ()
     digests = {path: digest for path, digest in known if path in fields}
-    return Policy({**read.fields, **fields}, {**read.digests, **digests}, read.key)
+    return RecordedPolicy({**read.fields, **fields}, {**read.digests, **digests}, read.key)
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

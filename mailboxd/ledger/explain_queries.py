@@ -13,12 +13,12 @@ from math import ceil
 from typing import Any
 
 from mailboxd.core.explain.model import (
+    AskedQuestion,
     AttemptSummary,
     Ending,
     LastEvent,
     OpenBreaker,
     PendingEffect,
-    Question,
     RunningCall,
     Snapshot,
     TaskSnapshot,
@@ -254,14 +254,14 @@ def _silent(db: sqlite3.Connection, task_id: str, phase: Phase, round_: int) -> 
     return tuple(row[0] for row in rows)
 
 
-def _question(db: sqlite3.Connection, task_id: str) -> Question | None:
+def _question(db: sqlite3.Connection, task_id: str) -> AskedQuestion | None:
     row = db.execute(
         "SELECT at, data FROM events WHERE task = ? AND kind = ? ORDER BY seq DESC LIMIT 1", (task_id, "question.asked")
     ).fetchone()
     if row is None:
         return None
     data = json.loads(row[1])
-    return Question(data["to"], data["text"], row[0])
+    return AskedQuestion(data["to"], data["text"], row[0])
 
 
 def _held_by(db: sqlite3.Connection, task_id: str) -> str:

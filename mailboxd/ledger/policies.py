@@ -7,7 +7,7 @@ import sqlite3
 from typing import Any
 
 from mailboxd.core import policy
-from mailboxd.core.policy import NOTHING, Policy
+from mailboxd.core.policy import NOTHING, RecordedPolicy
 
 
 class Policies:
@@ -15,9 +15,9 @@ class Policies:
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
-        self._known: tuple[int, Policy] = (0, NOTHING)
+        self._known: tuple[int, RecordedPolicy] = (0, NOTHING)
 
-    def latest(self) -> tuple[int, Policy]:
+    def latest(self) -> tuple[int, RecordedPolicy]:
         """The latest event and the policy after it; 0 and nothing without one."""
         seq, known = self._known
         if not self.has(seq):  # what was recorded was rolled back
@@ -27,7 +27,7 @@ class Policies:
         self._known = seq, known
         return self._known
 
-    def at(self, seq: int) -> Policy:
+    def at(self, seq: int) -> RecordedPolicy:
         """The policy after the event with this number."""
         return policy.latest(data for _, data in self._after(0, seq))
 

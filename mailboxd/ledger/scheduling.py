@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from operator import itemgetter
 from typing import Any
 
-from mailboxd.core.breaker import Breaker, State
+from mailboxd.core.breaker import Breaker, BreakerState
 from mailboxd.core.budget import over
 from mailboxd.core.followed import TOGETHER, unknown
 from mailboxd.core.model import Policy, Spent, Task
@@ -347,7 +347,7 @@ class Breakers:
 
     def not_closed(self) -> list[Breaker]:
         """The breakers that are open or half-open, by agent."""
-        return [breaker for breaker in self._all().values() if breaker.state is not State.CLOSED]
+        return [breaker for breaker in self._all().values() if breaker.state is not BreakerState.CLOSED]
 
     def _all(self) -> dict[str, Breaker]:
         if self._cache.breakers is not None and self._db.in_transaction:
@@ -361,4 +361,4 @@ class Breakers:
 
 def _breaker(row: Any) -> Breaker:
     agent, state, failures, times, until, reason = row
-    return Breaker(agent, State(state), failures, times, until, reason)
+    return Breaker(agent, BreakerState(state), failures, times, until, reason)

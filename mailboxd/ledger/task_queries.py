@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         AttemptResult,
         AttemptRow,
         BelowCounts,
-        CheckRun,
+        CheckRunDetails,
         ChildRow,
         DecidedUnder,
         DependencyRow,
@@ -728,7 +728,7 @@ def list_results(report: Report, task_id: str, limit: int, most: int) -> list[At
     return rows[::-1]
 
 
-def list_check_runs(report: Report, task_id: str, limit: int) -> list[CheckRun]:
+def list_check_runs(report: Report, task_id: str, limit: int) -> list[CheckRunDetails]:
     """Results of the spec's checks, latest first."""
     rows: list[Any] = report.rows(
         "SELECT c.id, c.verdict, c.summary, c.at, a.ordinal FROM check_runs c LEFT JOIN attempts a ON a.id = c.attempt"

@@ -218,7 +218,7 @@ class PluginState:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class OpenClawCommand:
     """One command of OpenClaw and its purpose."""
 
     does: str
@@ -282,7 +282,7 @@ def is_current_plugin(path: str) -> bool:
         return False
 
 
-def plugin_install_steps(openclaw: OpenClaw, state: PluginState) -> list[Step]:
+def plugin_install_steps(openclaw: OpenClaw, state: PluginState) -> list[OpenClawCommand]:
     """The next steps of an installation; empty if the plugin works.
 
     It is enabled only if OpenClaw reports it as disabled, since an installation usually enables it and each command
@@ -292,22 +292,22 @@ def plugin_install_steps(openclaw: OpenClaw, state: PluginState) -> list[Step]:
     if not state.installed or not is_current_plugin(state.path) or (state.enabled and state.may_read and state.problem):
         # the options answer OpenClaw's questions: whether the source is trusted, and what it may do
         argv = openclaw.argv("plugins", "install", str(plugin_source()), "--force", "--accept-capabilities")
-        steps.append(Step("copy the plugin into OpenClaw's state", argv, copies=plugin_source()))
+        steps.append(OpenClawCommand("copy the plugin into OpenClaw's state", argv, copies=plugin_source()))
     if not state.may_read:
         # otherwise OpenClaw blocks hooks like `before_agent_reply`
         path = f"plugins.entries.{PLUGIN}.hooks.allowConversationAccess"
         argv = openclaw.argv("config", "set", path, "true", "--strict-json")
-        steps.append(Step("let it see messages to agents", argv))
+        steps.append(OpenClawCommand("let it see messages to agents", argv))
     if state.installed and not state.enabled:
-        steps.append(Step("enable it", openclaw.argv("plugins", "enable", PLUGIN, "--accept-capabilities")))
+        steps.append(OpenClawCommand("enable it", openclaw.argv("plugins", "enable", PLUGIN, "--accept-capabilities")))
     return steps
 
 
 def install_plugin(
     openclaw: OpenClaw, environment: Mapping[str, str], state: PluginState
-) -> tuple[list[Step], PluginState]:
+) -> tuple[list[OpenClawCommand], PluginState]:
     """Perform all steps, none twice; returns them and the new state. Raises UnavailableError."""
-    done: list[Step] = []
+    done: list[OpenClawCommand] = []
     while due := [step for step in plugin_install_steps(openclaw, state) if step not in done]:
         run_steps(due, environment)
         done += due
@@ -349,15 +349,15 @@ def _restarted(openclaw: OpenClaw, environment: Mapping[str, str], clock: Clock)
     )
 
 
-def plugin_uninstall_steps(openclaw: OpenClaw, state: PluginState) -> list[Step]:
+def plugin_uninstall_steps(openclaw: OpenClaw, state: PluginState) -> list[OpenClawCommand]:
     """The steps that undo an installation. OpenClaw keeps of the plugin's settings only `enabled: false`."""
     if not state.installed:
         return []
     argv = openclaw.argv("plugins", "uninstall", PLUGIN, "--force")
-    return [Step("remove the plugin, its files and its settings", argv)]
+    return [OpenClawCommand("remove the plugin, its files and its settings", argv)]
 
 
-def run_steps(steps: Iterable[Step], environment: Mapping[str, str]) -> None:
+def run_steps(steps: Iterable[OpenClawCommand], environment: Mapping[str, str]) -> None:
     """Run the commands in order. Raises UnavailableError at the first that fails; those before it stay done."""
     for step in steps:
         try:
@@ -371,13 +371,13 @@ def run_steps(steps: Iterable[Step], environment: Mapping[str, str]) -> None:
             raise UnavailableError(f"`{shlex.join(step.argv)}` failed: {complaint(answer)}")
 
 
-def steps_json(steps: Sequence[Step]) -> list[dict[str, object]]:
+def steps_json(steps: Sequence[OpenClawCommand]) -> list[dict[str, object]]:
     """The steps for `--json`."""
     return [{"does": step.does, "command": list(step.argv)} for step in steps]
 
 
 @contextmanager
-def _with_private_copy(step: Step) -> Iterator[tuple[str, ...]]:
+def _with_private_copy(step: OpenClawCommand) -> Iterator[tuple[str, ...]]:
     """The command, with its directory copied: uv and pipx install hard links to their cache, and OpenClaw refuses a
     plugin with hard-linked files ("failed plugin directory boundary checks")."""
     if step.copies is None:

@@ -45,7 +45,7 @@ _LARGEST = 16 << 20
 
 
 @dataclass(slots=True)
-class Account:
+class RebuildResult:
     """The result, which is the same for the same journal and files."""
 
     database: str
@@ -54,7 +54,7 @@ class Account:
     """The parts that are missing in the new database."""
     proof: signed_heads.Proof = signed_heads.NOTHING_PROVEN
     """How far signatures prove the journal."""
-    taken_in: stale_database.Account | None = None
+    taken_in: stale_database.Acceptance | None = None
     """Files that the journal did not have; None if it had all of them."""
     kept: str = ""
     """Where the previous database is now."""
@@ -68,7 +68,7 @@ def rebuild(
     progress: Progress = silent,
     trust: Trust | None = None,
     keys: signed_heads.Keys = MappingProxyType({}),
-) -> Account:
+) -> RebuildResult:
     """Rebuild the database as the new file `into`, or in place of the current one, which is kept beside it.
 
     Heads signed with one of `keys` prove the journal. Performs no effects. Raises LockedError if a daemon is running,
@@ -81,7 +81,7 @@ def rebuild(
         if into is not None:
             require_free(into)
             target = into.with_name(f".{into.name}.rebuilding")  # incomplete, it must not be mistaken for a database
-        account = Account(str(into or ws.database))
+        account = RebuildResult(str(into or ws.database))
         try:
             with world_errors(f"write {target}"):
                 remove(target)  # left by a rebuild that was killed
@@ -104,7 +104,7 @@ def rebuild(
     return account
 
 
-def _build(ws: Workspace, target: Path, account: Account, progress: Progress, keys: signed_heads.Keys) -> None:
+def _build(ws: Workspace, target: Path, account: RebuildResult, progress: Progress, keys: signed_heads.Keys) -> None:
     with world_errors(f"read {journal.folder_of(ws.root)}"):
         files = journal.files_of(ws.root)
         if not files:
@@ -127,7 +127,7 @@ def _build(ws: Workspace, target: Path, account: Account, progress: Progress, ke
 
 
 def _bodies(
-    ws: Workspace, received: list[journal.Received], account: Account, progress: Progress
+    ws: Workspace, received: list[journal.Received], account: RebuildResult, progress: Progress
 ) -> Iterator[tuple[str, bytes]]:
     """The bytes of received messages, from their files; those that are missing or changed are problems."""
     paths = [message.path or f"inbox/{message.name}" for message in received]
@@ -141,7 +141,7 @@ def _bodies(
 
 
 def _take_in(
-    ws: Workspace, settings: Settings, clock: Clock, target: Path, account: Account, trust: Trust | None
+    ws: Workspace, settings: Settings, clock: Clock, target: Path, account: RebuildResult, trust: Trust | None
 ) -> None:
     """Record files that the journal does not have."""
     store = Store(connect(target))
@@ -168,7 +168,7 @@ def _finish(target: Path, progress: Progress) -> None:
     close_as_one_file(db)
 
 
-def _report_later_events(ws: Workspace, account: Account) -> None:
+def _report_later_events(ws: Workspace, account: RebuildResult) -> None:
     """Say so if the database to be replaced has events that the journal lacks: they remain in the copy only."""
     last = last_event_of(ws.database)
     if last is not None and last.seq > account.counts["events"]:

@@ -33,7 +33,7 @@ INVESTIGATE = "Find out who wrote there."
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Difference:
     """A difference from the record. `where` is an event, or a path relative to the workspace."""
 
     check: str
@@ -51,7 +51,7 @@ class Verification:
     """How much was checked, and the first difference that was found."""
 
     checked: dict[str, int] = field(default_factory=dict)
-    finding: Finding | None = None
+    finding: Difference | None = None
     proof: signed_heads.Proof = signed_heads.NOTHING_PROVEN
     """How far signatures prove the log."""
     notes: list[str] = field(default_factory=list)
@@ -65,7 +65,7 @@ _MISSING = "Restore it from a backup of mailbox/; the table `bodies` may have it
 _CHANGED = "Keep it as evidence, and restore the original from a backup or from the table `bodies`."
 
 
-def check_files(ws: Workspace, files: Iterable[RecordedFile], total: int, progress: Progress) -> Finding | None:
+def check_files(ws: Workspace, files: Iterable[RecordedFile], total: int, progress: Progress) -> Difference | None:
     """The first recorded file that is missing or changed. Raises WorldError."""
     for done, file in enumerate(files):
         progress("files", done, total)
@@ -76,25 +76,25 @@ def check_files(ws: Workspace, files: Iterable[RecordedFile], total: int, progre
     return None
 
 
-def _check(ws: Workspace, file: RecordedFile) -> Finding | None:
+def _check(ws: Workspace, file: RecordedFile) -> Difference | None:
     place = PurePosixPath(file.path or "")
     where = f"mailbox/{place}"
-    missing = Finding("files", where, f"it is missing (message {file.id})", _recorded(file), _MISSING)
+    missing = Difference("files", where, f"it is missing (message {file.id})", _recorded(file), _MISSING)
     try:
         with directory(ws.mailbox, *place.parent.parts) as fd:
             if lstat(fd, place.name) is None:
                 return missing
             if file.sha256 is not None:
                 if (found := digest_of(fd, place.name)) is None:
-                    return Finding("files", where, "it is not a regular file", _recorded(file), _CHANGED)
+                    return Difference("files", where, "it is not a regular file", _recorded(file), _CHANGED)
                 if found[0] != file.sha256:
-                    return Finding("files", where, f"it was changed: sha256 {found[0]}", _recorded(file), _CHANGED)
+                    return Difference("files", where, f"it was changed: sha256 {found[0]}", _recorded(file), _CHANGED)
             return _check_reason(fd, place.name, where, file) if file.verdict == "rejected" else None
     except (FileNotFoundError, NotADirectoryError):
         return missing
 
 
-def _check_reason(fd: int, name: str, where: str, file: RecordedFile) -> Finding | None:
+def _check_reason(fd: int, name: str, where: str, file: RecordedFile) -> Difference | None:
     wanted = reason_file(file.name, file.at, file.sha256, file.id, file.reason)
     raw = read_file(fd, name + REASON, _LARGEST_REASON)
     try:
@@ -105,7 +105,7 @@ def _check_reason(fd: int, name: str, where: str, file: RecordedFile) -> Finding
         return None
     problem = "it is missing" if raw is None else "it differs from its record"
     expected = f"the reason of message {file.id}: {wanted.get('rule')}"
-    return Finding("files", where + REASON, problem, expected, "Restore it; `mailboxd log` has its content.")
+    return Difference("files", where + REASON, problem, expected, "Restore it; `mailboxd log` has its content.")
 
 
 def _recorded(file: RecordedFile) -> str:
@@ -126,7 +126,7 @@ def present(ws: Workspace) -> Iterator[str]:
             yield from sorted(found - reasons)
 
 
-def unrecorded(ws: Workspace, path: str, judged: set[str], ordered: set[str]) -> Finding | None:
+def unrecorded(ws: Workspace, path: str, judged: set[str], ordered: set[str]) -> Difference | None:
     """The finding for a file without a record; None if it is just being moved or written."""
     place = PurePosixPath(path)
     with world_errors(f"read mailbox/{path}"), directory(ws.mailbox, *place.parent.parts) as fd:
@@ -137,7 +137,7 @@ def unrecorded(ws: Workspace, path: str, judged: set[str], ordered: set[str]) ->
         return None
     problem = f"there is no record that it was {'sent' if place.parts[0] == 'outbox' else 'received'}"
     remedy = "If it is yours, move it to mailbox/inbox/ to have it processed. " + INVESTIGATE
-    return Finding("files", f"mailbox/{path}", problem, "only files that an event names", remedy)
+    return Difference("files", f"mailbox/{path}", problem, "only files that an event names", remedy)
 
 
 @dataclass(slots=True)
@@ -167,7 +167,7 @@ class Audit:
         report.finding = self._pages() or self._chain(report) or self._journal(report)
         if report.finding is not None:
             return report
-        checks: tuple[Callable[[Verification], Finding | None], ...] = (
+        checks: tuple[Callable[[Verification], Difference | None], ...] = (
             self._tables,
             self._bodies,
             self._files,
@@ -181,55 +181,57 @@ class Audit:
         report.finding = self._journal_end() or self._unrecorded(report)
         return report
 
-    def _pages(self) -> Finding | None:
+    def _pages(self) -> Difference | None:
         """SQLite's own check, which also covers pages that the other checks do not read."""
         damage = integrity_problem(self.report.db, self.progress)
         if not damage:
             return None
-        return Finding("pages", f".mailboxd/{self.ws.database.name}", damage, "an intact database file", RESTORE)
+        return Difference("pages", f".mailboxd/{self.ws.database.name}", damage, "an intact database file", RESTORE)
 
-    def _chain(self, report: Verification) -> Finding | None:
+    def _chain(self, report: Verification) -> Difference | None:
         count = report.checked["events"] = self.report.last_event()
         problem = event_log.verify_chain(self.report.db, self.progress, count)
         if problem is None:
             return None
         where, _, what = problem.partition(" is ")
-        return Finding("chain", where, f"it is {what}", "the hash that follows from the event before it", REBUILD)
+        return Difference("chain", where, f"it is {what}", "the hash that follows from the event before it", REBUILD)
 
-    def _tables(self, report: Verification) -> Finding | None:
+    def _tables(self, report: Verification) -> Difference | None:
         found = event_log.differences(self.report.db, self.progress, report.checked["events"])
         report.checked["tables"] = len(event_log.REPLAYED)
         if not found:
             return None
         table, _, what = found[0].partition(": ")
-        return Finding("tables", f"the table {table}", what, "the result of replaying the events", REBUILD)
+        return Difference("tables", f"the table {table}", what, "the result of replaying the events", REBUILD)
 
-    def _bodies(self, _account: Verification) -> Finding | None:
+    def _bodies(self, _account: Verification) -> Difference | None:
         spoiled = audit_queries.changed_body(self.report.db)
         if spoiled is None:
             return self._prompts()
         remedy = "Restore a backup of the database; the file in archive/ or rejected/ may be intact."
         message, sha256 = spoiled
         if sha256 is None:
-            return Finding("bodies", f"the stored body of {message}", "it was moved", "no message with that id", remedy)
-        return Finding("bodies", f"the stored body of {sha256}", "it was changed", f"sha256 {sha256}", remedy)
+            return Difference(
+                "bodies", f"the stored body of {message}", "it was moved", "no message with that id", remedy
+            )
+        return Difference("bodies", f"the stored body of {sha256}", "it was changed", f"sha256 {sha256}", remedy)
 
-    def _prompts(self) -> Finding | None:
+    def _prompts(self) -> Difference | None:
         """The first kept text of a prompt that was changed, or is missing."""
         remedy = "Restore a backup of the database; the line `prompt` of the journal may be intact."
         if (sha256 := prompts.changed(self.report.db)) is not None:
-            return Finding("bodies", f"the stored prompt {sha256}", "it was changed", f"sha256 {sha256}", remedy)
+            return Difference("bodies", f"the stored prompt {sha256}", "it was changed", f"sha256 {sha256}", remedy)
         for seq, sha256 in prompts.missing(self.report.db):
             expected = f"the text with sha256 {sha256}"
-            return Finding("bodies", f"the prompt of event {seq}", "its text is missing", expected, remedy)
+            return Difference("bodies", f"the prompt of event {seq}", "its text is missing", expected, remedy)
         return None
 
-    def _files(self, report: Verification) -> Finding | None:
+    def _files(self, report: Verification) -> Difference | None:
         total = len(audit_queries.paths(self.report.db))
         report.checked["files"] = total
         return check_files(self.ws, audit_queries.filed(self.report.db), total, self.progress)
 
-    def _unrecorded(self, report: Verification) -> Finding | None:
+    def _unrecorded(self, report: Verification) -> Difference | None:
         found = list(present(self.ws))
         report.checked["present"] = len(found)
         with self.report.snapshot():
@@ -239,7 +241,7 @@ class Audit:
                 return finding
         return None
 
-    def _journal(self, report: Verification) -> Finding | None:
+    def _journal(self, report: Verification) -> Difference | None:
         """Compare every line of the journal with the log, which has an event before its line is written."""
         files = journal.files_of(self.ws.root)
         self._expected = self.report.last_event() if files else 0
@@ -265,32 +267,34 @@ class Audit:
                 if finding is not None:
                     return finding
         except (DamagedError, KeyError, TypeError, ValueError, OSError) as error:
-            return Finding("journal", _JOURNAL, str(error), "lines that mailboxd wrote", JOURNAL)
+            return Difference("journal", _JOURNAL, str(error), "lines that mailboxd wrote", JOURNAL)
         if files and (finding := self._without_text()) is not None:
             return finding
         return None if self.noted is None else self._against("heads", "the head noted elsewhere", *self.noted)
 
-    def _without_text(self) -> Finding | None:
+    def _without_text(self) -> Difference | None:
         """The first text that the journal lacks: a rebuild would lack it, too."""
         for sha256, where in self._kept.items():
             if sha256 not in self._lines:
-                return Finding("journal", where, "the text of its prompt is missing", f"a line with {sha256}", JOURNAL)
+                return Difference(
+                    "journal", where, "the text of its prompt is missing", f"a line with {sha256}", JOURNAL
+                )
         for seq, message in audit_queries.sent_with_text(self.report.db, self._expected):
             if message not in self._lines:
                 what = f"the text of {message}, which event {seq} sent, is missing"
-                return Finding("journal", _JOURNAL, what, "a line with its body", JOURNAL)
+                return Difference("journal", _JOURNAL, what, "a line with its body", JOURNAL)
         return None
 
-    def _journal_end(self) -> Finding | None:
+    def _journal_end(self) -> Difference | None:
         if self._last_line >= self._expected:
             return None
         expected = f"event {self._expected}"
-        return Finding("journal", _JOURNAL, f"it ends with event {self._last_line}", expected, JOURNAL)
+        return Difference("journal", _JOURNAL, f"it ends with event {self._last_line}", expected, JOURNAL)
 
-    def _line(self, entry: journal.Entry) -> Finding | None:
+    def _line(self, entry: journal.Entry) -> Difference | None:
         said, last = entry.said, self._last_line
         if said["seq"] != last + 1:
-            return Finding("journal", entry.where, f"event {said['seq']} follows event {last}", "no gap", JOURNAL)
+            return Difference("journal", entry.where, f"event {said['seq']} follows event {last}", "no gap", JOURNAL)
         self._last_line = said["seq"]
         asked = said["data"].get("turn", {}).get("prompt") or {}
         if asked.get("text") == PromptText.KEPT and said["seq"] <= self._expected:
@@ -302,27 +306,27 @@ class Audit:
             journal.require_each_name_once(entry)  # written otherwise, as by an earlier version
             return None
         finding = self._against("journal", entry.where, said["seq"], said["hash"])
-        return finding or Finding("journal", entry.where, "it was changed", "the event as it was recorded", JOURNAL)
+        return finding or Difference("journal", entry.where, "it was changed", "the event as it was recorded", JOURNAL)
 
-    def _head(self, entry: journal.Entry, report: Verification) -> Finding | None:
+    def _head(self, entry: journal.Entry, report: Verification) -> Difference | None:
         head = signed_heads.read(entry)
         found = signed_heads.standing(head, event_log.hash_at(self.report.db, head.seq), self.keys)
         if found is signed_heads.Standing.INVALID:
             expected = "a signature by this workspace's key"
-            return Finding("heads", entry.where, "its signature is invalid", expected, INVESTIGATE)
+            return Difference("heads", entry.where, "its signature is invalid", expected, INVESTIGATE)
         if found is signed_heads.Standing.OTHER:
             return self._against("heads", entry.where, head.seq, head.hash)
         report.proof = report.proof.with_head(head, found)
         return None
 
-    def _against(self, check: str, where: str, seq: int, hash_: str) -> Finding | None:
+    def _against(self, check: str, where: str, seq: int, hash_: str) -> Difference | None:
         found = event_log.hash_at(self.report.db, seq)
         if found == hash_:
             return None
         last = self.report.last_event()
         if found is None:
-            return Finding(check, where, f"the log ends at event {last}", f"event {seq} with hash {hash_}", REBUILD)
-        return Finding(check, where, f"event {seq} has the hash {found}", f"hash {hash_}", REBUILD)
+            return Difference(check, where, f"the log ends at event {last}", f"event {seq} with hash {hash_}", REBUILD)
+        return Difference(check, where, f"event {seq} has the hash {found}", f"hash {hash_}", REBUILD)
 
 
 def _sorted(said: Mapping[str, Any]) -> str:
@@ -330,8 +334,8 @@ def _sorted(said: Mapping[str, Any]) -> str:
     return json.dumps(said, sort_keys=True)
 
 
-def _prompt_line(entry: journal.Entry) -> Finding | None:
+def _prompt_line(entry: journal.Entry) -> Difference | None:
     text, sha256 = entry.said["text"].encode("utf-8", "surrogateescape"), entry.said["prompt"]
     if hashlib.sha256(text).hexdigest() == sha256:
         return None
-    return Finding("journal", entry.where, "the text of the prompt was changed", f"sha256 {sha256}", JOURNAL)
+    return Difference("journal", entry.where, "the text of the prompt was changed", f"sha256 {sha256}", JOURNAL)

@@ -21,9 +21,9 @@ from mailboxd.perform.agents.gateway.recovery import (
     Answered,
     AskRun,
     Ended,
+    RecoveryStage,
     SendAgain,
     Session,
-    Stage,
     Undecided,
     Wait,
     judge,
@@ -91,21 +91,21 @@ TABLE: dict[str, tuple[dict[str, Any], object]] = {
             harmless=False,
         ),
     ),
-    "marked, waits": (history(prompt(KEY), **MARKED), Wait(Stage.MARKED)),
-    "marked, waits, a tool had run": (history(prompt(KEY), *calls(KEY), **MARKED), Wait(Stage.MARKED)),
+    "marked, waits": (history(prompt(KEY), **MARKED), Wait(RecoveryStage.MARKED)),
+    "marked, waits, a tool had run": (history(prompt(KEY), *calls(KEY), **MARKED), Wait(RecoveryStage.MARKED)),
     "marked, and starting": (
         history(prompt(KEY), **MARKED | {"hasActiveRun": True, "activeRunIds": [RUN]}),
-        Wait(Stage.RUNNING),
+        Wait(RecoveryStage.RUNNING),
     ),
     "queued, as 2026.8.1 says it": (
         history(prompt(KEY), status="queued", abortedLastRun=False, hasActiveRun=True),
-        Wait(Stage.RUNNING),
+        Wait(RecoveryStage.RUNNING),
     ),
     "being resumed, by a run that has no name yet": (
         history(prompt(KEY), status="running", abortedLastRun=False, hasActiveRun=True, activeRunIds=None),
-        Wait(Stage.RUNNING),
+        Wait(RecoveryStage.RUNNING),
     ),
-    "not marked yet": (history(prompt(KEY), status="running", abortedLastRun=False), Wait(Stage.UNCLEAR)),
+    "not marked yet": (history(prompt(KEY), status="running", abortedLastRun=False), Wait(RecoveryStage.UNCLEAR)),
     "had ended before": (
         history(prompt(KEY), says(KEY, "Forty-two."), **ENDED, lastRunId=KEY),
         Answered(KEY, Said("Forty-two.")),
@@ -339,7 +339,7 @@ def test_while_its_gateway_is_away_a_turn_is_neither_given_up_nor_out_of_time(
         child = talk.begin(transport)
         eventually(lambda: Mark.read(talk.directory).run_id, 20)
         first.__exit__()
-        eventually(lambda: Mark.read(talk.directory).stage == Stage.AWAY.name, 20)
+        eventually(lambda: Mark.read(talk.directory).stage == RecoveryStage.AWAY.name, 20)
         talk.pair(second.url)
         ended = finish(child, 20)
     assert classify(ended) == Succeeded("Ran.", run_id=RUN)
@@ -357,11 +357,11 @@ def test_a_turn_that_is_stopped_while_it_waits_to_be_resumed_is_aborted_when_it_
         talk.pair(replay.url)
         with carrying(talk.path) as transport:
             child = talk.begin(transport)
-            eventually(lambda: Mark.read(talk.directory).stage == Stage.MARKED.name, 20)
+            eventually(lambda: Mark.read(talk.directory).stage == RecoveryStage.MARKED.name, 20)
             assert not has_ended(child.pidfd)
             recovery = child.recovery()
             assert recovery is not None
-            assert recovery.stage == Stage.MARKED
+            assert recovery.stage == RecoveryStage.MARKED
             child.terminate()
             assert isinstance(classify(finish(child, 20)), Aborted)
     assert replay.complaints == []
@@ -386,7 +386,7 @@ def test_a_turn_that_was_given_up_before_it_is_resumed_is_aborted_later(
         talk.pair(replay.url)
         with carrying(talk.path) as transport:
             child = talk.begin(transport)
-            eventually(lambda: Mark.read(talk.directory).stage == Stage.MARKED.name, 20)
+            eventually(lambda: Mark.read(talk.directory).stage == RecoveryStage.MARKED.name, 20)
             child.terminate()
             outcome = classify(finish(child, 20))
             eventually(lambda: replay.played == sum(map(len, replay.conversations)), 20)
@@ -447,7 +447,9 @@ def _renamed(said: Any, key: str) -> Any:
 def test_the_table_has_every_verdict() -> None:
     verdicts = {type(verdict) for _, verdict in TABLE.values()}
     assert verdicts == {Wait, SendAgain, Answered, AskRun, Ended, Undecided}
-    assert {verdict.stage for _, verdict in TABLE.values() if isinstance(verdict, Wait)} == set(Stage) - {Stage.AWAY}
+    assert {verdict.stage for _, verdict in TABLE.values() if isinstance(verdict, Wait)} == set(RecoveryStage) - {
+        RecoveryStage.AWAY
+    }
 
 
 # A lost run that is only asked about: after a power cut, or when its turn had to be killed
@@ -483,7 +485,7 @@ def test_a_question_that_is_given_up_leaves_its_run_alone(tmp_path: Path) -> Non
             place = tmp_path / "lookup.asked"
             words = transport.lookup_argv("alpha", talk.asked["sessionKey"], talk.key, 60)
             child = transport.spawn(place, words, {})
-            eventually(lambda: Mark.read(place).stage == Stage.MARKED.name, 20)
+            eventually(lambda: Mark.read(place).stage == RecoveryStage.MARKED.name, 20)
             child.terminate()
             assert isinstance(classify(finish(child, 20)), Aborted)
     assert "chat.abort" not in [said["method"] for said in replay.heard]

@@ -11,7 +11,7 @@ import pytest
 from mailboxd.formats.mailbox.layout import Workspace
 from mailboxd.host.progress import silent
 from mailboxd.ledger.reports import opened
-from mailboxd.operate.verification import Audit, Finding
+from mailboxd.operate.verification import Audit, Difference
 from tests.e2e.support import Agent, Company, task
 
 WORK = {"default": {"reply": "Result of {title}."}}
@@ -45,7 +45,7 @@ def alpha(worked: Path, tmp_path: Path) -> Agent:
     return Company(root, {"alpha": WORK, "beta": WORK})["alpha"]
 
 
-def audited(agent: Agent) -> Finding | None:
+def audited(agent: Agent) -> Difference | None:
     """The first problem that `db verify` finds, in this process."""
     with opened(agent.root / ".mailboxd" / "mailboxd.db") as report:
         return Audit(Workspace(agent.root), report, silent).perform().finding

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mailboxd.core.explain.model import (
+    AskedQuestion,
     AttemptSummary,
     Cause,
     LastEvent,
     PendingEffect,
-    Question,
     RunningCall,
     Snapshot,
     TaskSnapshot,
@@ -219,7 +219,7 @@ def test_an_unknown_outcome_says_how_to_check() -> None:
 
 
 def test_a_question_says_to_whom_and_how_to_answer() -> None:
-    question = Question("operator", "# Which?\n", NOW)
+    question = AskedQuestion("operator", "# Which?\n", NOW)
     cause = alone(standing("a", Phase.EXECUTING, attempts=(tried(Waiting.ANSWER),), question=question))
     assert (cause.kind, cause.text, cause.command) == ("question", "asks operator: Which?", "mailboxd answer a")
 

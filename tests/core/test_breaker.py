@@ -10,8 +10,8 @@ import pytest
 from mailboxd.core.breaker import (
     TABLE,
     Breaker,
+    BreakerState,
     Signal,
-    State,
     after_turn,
     is_fault,
     ordered,
@@ -28,7 +28,7 @@ from tests.core.desk import Desk, with_policy
 NOW = "2026-01-01T00:00:00.000Z"
 RULES = BreakerRules(failures=3, pause=10.0, longest=35.0)
 LOCKED = Failed("Agent database execution admission is closed", started=False, outage=Outage.LOCKED_OUT)
-CLOSED, OPEN, HALF = (Breaker("bob", state) for state in State)
+CLOSED, OPEN, HALF = (Breaker("bob", state) for state in BreakerState)
 
 
 @pytest.mark.parametrize(
@@ -119,13 +119,13 @@ def test_an_agent_that_is_locked_out_says_what_to_do_until_a_turn_goes_through()
     assert trouble([]) == ("", False)
 
 
-@pytest.mark.parametrize("state", State)
-def test_where_the_table_has_no_row_nothing_happens(state: State) -> None:
+@pytest.mark.parametrize("state", BreakerState)
+def test_where_the_table_has_no_row_nothing_happens(state: BreakerState) -> None:
     reached = {signal for (source, signal) in TABLE if source is state}
-    expected: dict[State, set[Signal]] = {
-        State.CLOSED: {Signal.TRIPPED},
-        State.OPEN: {Signal.PAUSE_OVER, Signal.SUCCESS, Signal.ORDERED},
-        State.HALF_OPEN: {Signal.SUCCESS, Signal.TRIPPED, Signal.ORDERED},
+    expected: dict[BreakerState, set[Signal]] = {
+        BreakerState.CLOSED: {Signal.TRIPPED},
+        BreakerState.OPEN: {Signal.PAUSE_OVER, Signal.SUCCESS, Signal.ORDERED},
+        BreakerState.HALF_OPEN: {Signal.SUCCESS, Signal.TRIPPED, Signal.ORDERED},
     }
     assert reached == expected[state]
 
@@ -158,7 +158,7 @@ def test_faults_are_counted_over_tasks_and_forgotten_after_a_success() -> None:
     for _ in range(2):
         desk.ends("b", Failed("down"))
         desk.wait(1)
-    assert desk.breaker("MAIN").state is State.OPEN
+    assert desk.breaker("MAIN").state is BreakerState.OPEN
     desk.verify()
 
 
@@ -184,10 +184,10 @@ def test_an_agent_that_is_locked_out_costs_no_task_an_attempt_and_returns_with_a
     desk.give()
     for _ in range(4):
         desk.ends("t", LOCKED)
-        assert desk.breaker().state is State.OPEN
+        assert desk.breaker().state is BreakerState.OPEN
         desk.wait(10)
     task = desk.task("t")
     assert (task.failures, task.stalls, task.phase) == (0, 0, "executing")
     desk.ends("t", Results("fine"))
-    assert desk.breaker().state is State.CLOSED
+    assert desk.breaker().state is BreakerState.CLOSED
     desk.verify()

@@ -20,7 +20,7 @@ from mailboxd.core.outcomes import (
 )
 from mailboxd.core.vocabulary import Turn, Verdict
 from mailboxd.formats.protocol.answer import Asked, read_answer
-from mailboxd.perform.agents.scripted.dialects import ANY, DIALECTS, EVASIONS, Said, names, respelled, say
+from mailboxd.perform.agents.scripted.dialects import ANY, DIALECTS, EVASIONS, ScriptedReply, names, respelled, say
 
 AGENTS = ("alpha", "beta", "gamma", "delta")
 MEADOW = Plan(
@@ -207,4 +207,4 @@ def test_a_raw_answer_is_read_and_said_in_the_dialect() -> None:
     said = respelled(raw, "work", YES_NO, "prose", "a")
     assert said is not None
     assert "status" not in said.text
-    assert respelled(raw, "work", YES_NO, "contradiction", "a") == Said("yes and no", evades=True)
+    assert respelled(raw, "work", YES_NO, "contradiction", "a") == ScriptedReply("yes and no", evades=True)

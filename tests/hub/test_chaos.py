@@ -27,9 +27,8 @@ from nats.errors import Error as NatsError
 from mailboxd.formats.keys import signed
 from mailboxd.formats.protocol.messages import TaskMessage, parse_message
 from mailboxd.hub.files.membership import Membership
-from mailboxd.hub.wire.pools import Claim, Stage
-from mailboxd.hub.wire.receipts import Receipt, digest
-from mailboxd.hub.wire.receipts import Stage as ReceiptStage
+from mailboxd.hub.wire.pools import Claim, JobStage
+from mailboxd.hub.wire.receipts import Receipt, ReceiptStage, digest
 from mailboxd.hub.wire.sealing import Sealing, seal
 from mailboxd.hub.wire.signed_json import signed_json
 from mailboxd.hub.wire.subjects import FileSubject, JobSubject
@@ -289,7 +288,7 @@ class Malicious(threading.Thread):
 
     def claims(self, sender: str) -> Iterator[Said]:
         for name, _ in self.under_way(sender):
-            for stage in Stage:
+            for stage in JobStage:
                 yield JobSubject("reviewer", sender, name).claimed_by("mallory"), Claim("mallory", stage).to_bytes(), {}
 
     def results(self, to: str) -> Iterator[Said]:

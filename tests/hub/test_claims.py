@@ -17,8 +17,8 @@ from mailboxd.hub.wire.pools import (
     UNTAKEN,
     Claim,
     Holding,
+    JobStage,
     Silence,
-    Stage,
     closing,
     holder,
     holding,
@@ -70,8 +70,8 @@ def test_what_is_a_pool() -> None:
     assert [role_of(text) for text in ("reviewer", "pool:", "pool:a:b", "pool:../x", "Pool:x")] == [""] * 5
 
 
-@given(st.sampled_from(Stage), hosts, st.integers(1, 9))
-def test_a_claim_is_read_back(stage: Stage, of: str, revision: int) -> None:
+@given(st.sampled_from(JobStage), hosts, st.integers(1, 9))
+def test_a_claim_is_read_back(stage: JobStage, of: str, revision: int) -> None:
     claim = Claim("beta", stage, of, revision)
     assert Claim.parse("beta", claim.to_bytes(), revision) == claim
 
@@ -86,7 +86,7 @@ def test_a_host_takes_over_what_was_not_claimed_again_for_a_lease() -> None:
     assert may_take("gamma", "alpha", None, is_lapsed=False)
     assert [may_take("gamma", "alpha", held, is_lapsed=lapsed) for lapsed in (False, True)] == [False, True]
     assert may_take("beta", "alpha", held, is_lapsed=False), "its own, from before a crash"
-    assert may_take("gamma", "alpha", Claim("alpha", Stage.OPEN), is_lapsed=False)
+    assert may_take("gamma", "alpha", Claim("alpha", JobStage.OPEN), is_lapsed=False)
 
 
 def test_a_sender_of_many_jobs_does_not_delay_those_of_others() -> None:
@@ -112,18 +112,18 @@ def test_a_lease_is_a_time_in_which_a_claim_was_seen_not_to_change() -> None:
 
 
 def test_only_the_sender_can_close_a_job() -> None:
-    assert not may_take("gamma", "alpha", Claim("alpha", Stage.CLOSED), is_lapsed=True)
-    assert not is_closed(Claim("beta", Stage.CLOSED), "alpha")
+    assert not may_take("gamma", "alpha", Claim("alpha", JobStage.CLOSED), is_lapsed=True)
+    assert not is_closed(Claim("beta", JobStage.CLOSED), "alpha")
 
 
 def test_who_no_longer_holds_a_job_may_not_finish_it() -> None:
     for claim, expected in (
         (Claim("beta"), Holding.HELD),
         (None, Holding.HELD),  # the server has lost the claim: it is made again
-        (Claim("alpha", Stage.OPEN), Holding.HELD),
+        (Claim("alpha", JobStage.OPEN), Holding.HELD),
         (Claim("gamma"), Holding.TAKEN_OVER),
         (closing("alpha", Claim("gamma")), Holding.FENCED),
-        (closing("alpha", Claim("beta", Stage.FINISHED)), Holding.CLOSED),
+        (closing("alpha", Claim("beta", JobStage.FINISHED)), Holding.CLOSED),
         (closing("alpha", None), Holding.CLOSED),
     ):
         assert holding("beta", "alpha", claim) is expected, claim
@@ -131,11 +131,11 @@ def test_who_no_longer_holds_a_job_may_not_finish_it() -> None:
 
 def test_a_result_is_taken_from_the_holder_only() -> None:
     for claim, expected in (
-        (Claim("beta", Stage.FINISHED), True),
+        (Claim("beta", JobStage.FINISHED), True),
         (Claim("beta"), True),
         (None, False),  # the server has lost the claim: its holder makes it again
         (Claim("gamma"), False),
-        (Claim("alpha", Stage.OPEN), False),
+        (Claim("alpha", JobStage.OPEN), False),
         (closing("alpha", Claim("gamma")), False),  # also if the sender was set back, and has it open again
         (closing("alpha", Claim("beta")), True),
     ):
@@ -221,7 +221,7 @@ def is_renewed(world: World, job: Job) -> bool:
     if (name := holder(job.claim)) not in HOSTS:
         return False
     h = HOSTS.index(name)
-    return world.frozen != h and job.parts[h].stage in (Stage.HELD, Stage.FINISHED)
+    return world.frozen != h and job.parts[h].stage in (JobStage.HELD, JobStage.FINISHED)
 
 
 def steps(world: World) -> Iterator[World]:
@@ -247,7 +247,7 @@ def sender_steps(job: Job) -> Iterator[Job]:
             yield with_part(replace(job, accepted=host), h, mail=False)
     if job.spool == "sent" and not job.accepted and must_reopen("alpha", job.claim):
         assert job.claim is not None
-        yield replace(job, claim=Claim("alpha", Stage.OPEN, revision=job.claim.revision + 1))
+        yield replace(job, claim=Claim("alpha", JobStage.OPEN, revision=job.claim.revision + 1))
     is_over = job.spool == "gone" and (job.is_there or (job.claim and not is_closed(job.claim, "alpha")))
     if (job.accepted and job.spool != "gone") or is_over:  # also what came back with an old store, or was made again
         over = job if is_closed(job.claim, "alpha") else written(job, closing("alpha", job.claim), job.claim)
@@ -257,7 +257,7 @@ def sender_steps(job: Job) -> Iterator[Job]:
 
 def host_steps(world: World, job: Job, h: int) -> Iterator[Job]:
     own, part = HOSTS[h], job.parts[h]
-    has_slot = not any(one.parts[h].stage == Stage.HELD for one in world.jobs)
+    has_slot = not any(one.parts[h].stage == JobStage.HELD for one in world.jobs)
     is_lapsed = not is_renewed(world, job) or job.is_late
     is_free = part.stage in ("", _LOST) and part.looked is None
     if job.is_there and has_slot and is_free and may_take(own, "alpha", job.claim, is_lapsed=is_lapsed):
@@ -270,9 +270,9 @@ def host_steps(world: World, job: Job, h: int) -> Iterator[Job]:
         yield with_part(job, h, looked=("send", job.claim))
     if part.reply == "sent" and not part.mail:
         yield with_part(job, h, reply="gone" if job.accepted == own else "new")  # its receipt, or it is sent again
-    if part.stage == Stage.HELD and part.executed and part.reply == "gone":
+    if part.stage == JobStage.HELD and part.executed and part.reply == "gone":
         yield with_part(job, h, reply="new")  # its sender was set back: it refuses the job
-    if part.stage in (Stage.HELD, Stage.FINISHED):
+    if part.stage in (JobStage.HELD, JobStage.FINISHED):
         yield from renewed(job, h)
     if part.stage == _LOST and part.reply == "gone":
         yield with_part(job, h, stage="")
@@ -280,15 +280,15 @@ def host_steps(world: World, job: Job, h: int) -> Iterator[Job]:
 
 def renewed(job: Job, h: int) -> Iterator[Job]:
     """It claims the job again, or sees that it does not hold it."""
-    own, stage = HOSTS[h], Stage(job.parts[h].stage)
+    own, stage = HOSTS[h], JobStage(job.parts[h].stage)
     match holding(own, "alpha", job.claim):
         case Holding.CLOSED:
             yield with_part(job, h, stage="")
         case Holding.FENCED | Holding.TAKEN_OVER:
             yield with_part(job, h, stage=_LOST)
         case Holding.HELD:
-            is_done = stage is Stage.FINISHED and job.parts[h].reply == "gone"
-            again = written(job, Claim(own, Stage.DONE if is_done else stage), job.claim)
+            is_done = stage is JobStage.FINISHED and job.parts[h].reply == "gone"
+            again = written(job, Claim(own, JobStage.DONE if is_done else stage), job.claim)
             assert again is not None
             if is_done:
                 yield with_part(again, h, stage="")
@@ -300,7 +300,7 @@ def acted(job: Job, h: int, what: str, known: Claim | None) -> Job:
     """Do what was decided on what was seen before."""
     own, part = HOSTS[h], job.parts[h]
     if what == "take":
-        made = Claim(own, Stage.FINISHED if part.reply in ("new", "sent") else Stage.HELD)
+        made = Claim(own, JobStage.FINISHED if part.reply in ("new", "sent") else JobStage.HELD)
         claimed = written(job, made, known)
         return job if claimed is None else with_part(claimed, h, stage=made.stage)
     how = holding(own, "alpha", known)
@@ -308,13 +308,13 @@ def acted(job: Job, h: int, what: str, known: Claim | None) -> Job:
         return with_part(job, h, stage="", reply="gone")
     if part.stage and how is Holding.TAKEN_OVER:
         return with_part(job, h, stage=_LOST)
-    if part.stage and how is Holding.HELD and (known is None or known.stage is not Stage.FINISHED):
-        finished = written(job, Claim(own, Stage.FINISHED), known)
+    if part.stage and how is Holding.HELD and (known is None or known.stage is not JobStage.FINISHED):
+        finished = written(job, Claim(own, JobStage.FINISHED), known)
         if finished is None:
             return job
         job = finished
     if part.stage and how is Holding.HELD:
-        job = with_part(job, h, stage=Stage.FINISHED)
+        job = with_part(job, h, stage=JobStage.FINISHED)
     return with_part(job, h, reply="sent", mail=True)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from mailboxd.hub.files.membership import Membership
 from mailboxd.hub.files.spool import Holder
 from mailboxd.hub.process.jobs_held import Job
-from mailboxd.hub.wire.receipts import Receipt, Stage
+from mailboxd.hub.wire.receipts import Receipt, ReceiptStage
 
 EARLIER = Path(__file__).parent / "earlier"
 
@@ -33,6 +33,6 @@ def test_jobs_that_were_held_and_receipts_that_had_come_go_on() -> None:
     assert taken is not None
     assert refused is not None
     assert (taken.stage, taken.is_final, refused.stage, refused.refused) == (
-        Stage.TAKEN, True, Stage.REFUSED, "no such agent",
+        ReceiptStage.TAKEN, True, ReceiptStage.REFUSED, "no such agent",
     )  # fmt: skip
     assert Holder.parse((EARLIER / "holder.json").read_bytes()) == Holder("beta", "2026-11-25T00:00:00.000Z", "att_1")

@@ -28,7 +28,7 @@ from mailboxd.hub.process.pool_tables import PoolTables
 from mailboxd.hub.process.receiving import Later
 from mailboxd.hub.process.workspaces import Local
 from mailboxd.hub.wire.mail import GRACE
-from mailboxd.hub.wire.pools import LEASE, UNTAKEN, Claim, Stage, closing, is_closed
+from mailboxd.hub.wire.pools import LEASE, UNTAKEN, Claim, JobStage, closing, is_closed
 from mailboxd.hub.wire.presence import Card, HostSigns
 from mailboxd.hub.wire.sealing import seal
 from mailboxd.hub.wire.subjects import JobSubject
@@ -165,7 +165,7 @@ def test_a_result_is_taken_from_the_host_that_holds_the_job_and_from_no_other(al
     assert "the job is with no host, not with beta" in alpha.not_yet("beta", attempt_id="att_1"), (
         "nobody has claimed it"
     )
-    alpha.tables.claimed[JOB] = Claim("beta", Stage.FINISHED, revision=1)
+    alpha.tables.claimed[JOB] = Claim("beta", JobStage.FINISHED, revision=1)
     assert alpha.not_yet("beta", attempt_id="att_1") == ""
     assert "the job is with beta, not with gamma" in alpha.not_yet("gamma", attempt_id="att_1")
     assert "the job is with beta, not with gamma" in alpha.not_yet("gamma"), "it names no attempt, but the work"
@@ -190,7 +190,7 @@ def test_a_job_that_its_sender_has_open_again_is_opened_for_others(alpha: Proces
     alpha.gives()
     alpha.tables.claimed[JOB] = closing("alpha", Claim("beta", revision=3))
     alpha.tend(LEASE + 5)
-    assert alpha.tables.claimed[JOB].stage is Stage.OPEN
+    assert alpha.tables.claimed[JOB].stage is JobStage.OPEN
 
 
 def test_a_job_that_the_server_has_lost_is_offered_again(alpha: Process) -> None:
@@ -372,7 +372,7 @@ def test_a_job_whose_result_has_its_receipt_is_over_and_nobody_takes_it_again(al
     alpha.one.spool.settle(alpha.hub.receipts.make("msg_6", raw, "alpha", ""))
     asyncio.run(jobs.renew())
     assert held(alpha) == {}
-    assert alpha.tables.claimed[job].stage is Stage.DONE
+    assert alpha.tables.claimed[job].stage is JobStage.DONE
 
 
 def test_a_disk_that_refuses_a_job_leaves_it_to_other_hosts(alpha: Process, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ from mailboxd.hub.process.workspaces import Local
 from mailboxd.hub.wire.mail import GRACE, LONGEST, Known
 from mailboxd.hub.wire.members import Invited
 from mailboxd.hub.wire.presence import AgentCard, Card, HostSigns
-from mailboxd.hub.wire.receipts import Receipt, Stage, digest
+from mailboxd.hub.wire.receipts import Receipt, ReceiptStage, digest
 from mailboxd.hub.wire.sealing import seal
 from mailboxd.ledger.reports import Report, opened
 from mailboxd.perform.hub_mail import HubMail
@@ -140,7 +140,7 @@ class Arriving:
         for verb in ("ack", "nak", "in_progress"):
             monkeypatch.setattr(Msg, verb, done)
 
-    async def come(self, *names: str, more: str = "") -> list[Stage]:
+    async def come(self, *names: str, more: str = "") -> list[ReceiptStage]:
         hub = self.hub
         for name in names:
             raw = signed(MAIL.format("beta.writer", "alpha.main", name, more).encode(), self.key)
@@ -156,7 +156,7 @@ def test_mail_that_cannot_be_written_is_put_off_with_the_reason(hub: Hub, monkey
     arriving = Arriving(hub, joins(hub), monkeypatch)
     inbox = hub.workspaces.local["main"].ws.inbox
     inbox.rename(inbox.with_name("away"))
-    assert asyncio.run(arriving.come("msg_1")) == [Stage.LATER]
+    assert asyncio.run(arriving.come("msg_1")) == [ReceiptStage.LATER]
     assert str(inbox) in arriving.told[0].reason
     assert not arriving.told[0].is_final
     inbox.with_name("away").rename(inbox)
@@ -176,7 +176,7 @@ def test_mail_whose_files_do_not_come_is_put_off_and_only_so_many_wait_for_them(
     monkeypatch.setattr(type(hub.attachments), "lacking", lambda *_: "the server does not have its file")
     monkeypatch.setattr(type(hub.attachments), "is_fetching", lasts)
     stages = asyncio.run(arriving.come(*(f"msg_{number}" for number in range(10))))
-    assert stages == [Stage.LATER] * 10
+    assert stages == [ReceiptStage.LATER] * 10
     reasons = [receipt.reason for receipt in arriving.told]
     assert sum("other messages of beta wait for their files" in why for why in reasons) == 2
     assert reasons.count("the server does not have its file") == 8
@@ -188,7 +188,7 @@ def test_mail_of_a_host_that_may_have_just_joined_is_put_off_until_the_founder_w
 ) -> None:
     arriving = Arriving(hub, PrivateKey.new(), monkeypatch)
     monkeypatch.setattr(type(hub.here), "is_founder", False)
-    assert asyncio.run(arriving.come("msg_1")) == [Stage.LATER]
+    assert asyncio.run(arriving.come("msg_1")) == [ReceiptStage.LATER]
     hub.presence._founder_at = hub.here.clock.monotonic() + 1
     asyncio.run(arriving.come("msg_1"))
     assert hub.here.counts["refused"] == 1
@@ -413,14 +413,14 @@ def test_what_another_host_sent_under_the_same_id_is_not_the_message_that_comes(
     daemon = Desk(one.ws, ManualClock(), lambda _: None)
     foreign = MAIL.format("gamma.spy", "alpha.main", "msg_1", "").encode()
     (one.ws.inbox / "msg_1.md").write_bytes(foreign)
-    assert asyncio.run(arriving.come("msg_1")) == [Stage.LATER], "until the daemon has read that"
+    assert asyncio.run(arriving.come("msg_1")) == [ReceiptStage.LATER], "until the daemon has read that"
     assert daemon.receive() == "accepted"
     asyncio.run(arriving.come("msg_1"))
-    assert [receipt.stage for receipt in arriving.told] == [Stage.LATER]
+    assert [receipt.stage for receipt in arriving.told] == [ReceiptStage.LATER]
     own = (one.ws.inbox / "msg_1.md").read_bytes()
     assert daemon.receive() == "accepted"
     with opened(one.ws.database) as report:
         assert report.committed("gamma", ["msg_1"]) == {"msg_1": digest(foreign)}
         assert report.committed("beta", ["msg_1"]) == {"msg_1": digest(own)}
     asyncio.run(hub.receipts.send_owed())
-    assert arriving.told[-1].stage is Stage.TAKEN
+    assert arriving.told[-1].stage is ReceiptStage.TAKEN

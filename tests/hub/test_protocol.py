@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mailboxd.core.vocabulary import is_id
 from mailboxd.hub.wire.mail import GRACE, PATIENCE, Arrival, Known, known, must_resend, on_arrival, pause
 from mailboxd.hub.wire.names import Address, is_host, permits
-from mailboxd.hub.wire.receipts import Receipt, Stage, digest, settles
+from mailboxd.hub.wire.receipts import Receipt, ReceiptStage, digest, settles
 from mailboxd.hub.wire.subjects import SUBJECTS, Subject, incoming, mail_subject, receipt_subject
 from tests.hub.exploring import arriving, explore
 
@@ -77,22 +77,28 @@ def test_patterns_of_hub_yaml() -> None:
 RECEIPT = Receipt("msg_1", digest(b"hello"), "beta", "alpha", "2026-11-25T00:00:00.000Z")
 
 
-@given(st.text(max_size=40), st.text(max_size=40), st.sampled_from(Stage))
-def test_a_receipt_is_read_back_and_its_signature_covers_all_of_it(reason: str, at: str, stage: Stage) -> None:
+@given(st.text(max_size=40), st.text(max_size=40), st.sampled_from(ReceiptStage))
+def test_a_receipt_is_read_back_and_its_signature_covers_all_of_it(reason: str, at: str, stage: ReceiptStage) -> None:
     receipt = replace(RECEIPT, stage=stage, reason=reason, at=at).signed(lambda content: digest(content))
     assert Receipt.parse(receipt.to_bytes()) == receipt
     assert receipt.signature == digest(receipt.content())
-    others = [replace(receipt, reason=f"{reason}!"), *(replace(receipt, stage=one) for one in Stage if one != stage)]
+    others = [
+        replace(receipt, reason=f"{reason}!"),
+        *(replace(receipt, stage=one) for one in ReceiptStage if one != stage),
+    ]
     assert all(other.content() != receipt.content() for other in others)
 
 
 def test_only_what_was_taken_or_refused_is_settled() -> None:
-    assert [stage for stage in Stage if replace(RECEIPT, stage=stage).is_final] == [Stage.TAKEN, Stage.REFUSED]
-    assert [bool(replace(RECEIPT, stage=stage).refused) for stage in Stage] == [False, True, False, False]
+    assert [stage for stage in ReceiptStage if replace(RECEIPT, stage=stage).is_final] == [
+        ReceiptStage.TAKEN,
+        ReceiptStage.REFUSED,
+    ]
+    assert [bool(replace(RECEIPT, stage=stage).refused) for stage in ReceiptStage] == [False, True, False, False]
 
 
-@pytest.mark.parametrize(("refused", "stage"), [("", Stage.TAKEN), ("no such agent", Stage.REFUSED)])
-def test_a_receipt_that_an_earlier_version_kept_is_read(refused: str, stage: Stage) -> None:
+@pytest.mark.parametrize(("refused", "stage"), [("", ReceiptStage.TAKEN), ("no such agent", ReceiptStage.REFUSED)])
+def test_a_receipt_that_an_earlier_version_kept_is_read(refused: str, stage: ReceiptStage) -> None:
     kept = json.loads(RECEIPT.to_bytes()) | {"refused": refused}
     del kept["stage"], kept["reason"]
     found = Receipt.parse(json.dumps(kept).encode())

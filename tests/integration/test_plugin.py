@@ -22,8 +22,8 @@ from mailboxd.formats.protocol.markdown import Section
 from mailboxd.formats.protocol.messages import AckMessage, TaskMessage, render_message
 from mailboxd.host.clock import SystemClock
 from mailboxd.operate.integration import (
+    OpenClawCommand,
     PluginState,
-    Step,
     parse_plugin_state,
     plugin_install_steps,
     plugin_source,
@@ -119,7 +119,7 @@ def test_a_missing_plugin_is_not_removed() -> None:
 )
 def test_a_command_that_fails_ends_it_and_says_why(script: str, tmp_path: Path) -> None:
     later = tmp_path / "later"
-    steps = [Step("fail", ("sh", "-c", script)), Step("go on", ("touch", str(later)))]
+    steps = [OpenClawCommand("fail", ("sh", "-c", script)), OpenClawCommand("go on", ("touch", str(later)))]
     with pytest.raises(UnavailableError, match=r"^`sh -c .*` failed: .*refused"):
         run_steps(steps, {"PATH": "/usr/bin:/bin"})
     assert not later.exists()

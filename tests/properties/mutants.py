@@ -569,8 +569,8 @@ MUTANTS = (
     Mutant(
         "an open breaker lets turns through",
         "turns_at_once",
-        "{State.CLOSED: slots, State.OPEN: 0, State.HALF_OPEN: min(slots, 1)}",
-        "{State.CLOSED: slots, State.OPEN: slots, State.HALF_OPEN: min(slots, 1)}",
+        "{BreakerState.CLOSED: slots, BreakerState.OPEN: 0, BreakerState.HALF_OPEN: min(slots, 1)}",
+        "{BreakerState.CLOSED: slots, BreakerState.OPEN: slots, BreakerState.HALF_OPEN: min(slots, 1)}",
     ),
     Mutant(
         "a half-open breaker lets all turns through",

@@ -17,7 +17,7 @@ from mailboxd.host.clock import ManualClock
 from mailboxd.ledger import event_log
 from mailboxd.ledger.database import connect
 from mailboxd.operate import rebuild as rebuilding
-from mailboxd.operate.rebuild import Account, rebuild
+from mailboxd.operate.rebuild import RebuildResult, rebuild
 from tests.e2e.support import task
 from tests.rebuild.mailroom import SETTINGS, Mailroom, verify
 
@@ -59,7 +59,7 @@ def value_of(column: object) -> object:
     return column
 
 
-def again(ws: Workspace, into: Path) -> Account:
+def again(ws: Workspace, into: Path) -> RebuildResult:
     return rebuild(ws, SETTINGS, CLOCK, into)
 
 

@@ -28,7 +28,7 @@ from mailboxd.host.clock import ManualClock
 from mailboxd.host.ids import Ids
 from mailboxd.ledger.store import Order, Store
 from mailboxd.perform import turns
-from mailboxd.perform.agents.scripted.dialects import Said, say
+from mailboxd.perform.agents.scripted.dialects import ScriptedReply, say
 from mailboxd.perform.message_builder import composed
 from tests.simulation.script import OWN, Script
 
@@ -191,7 +191,7 @@ class World:
         assert insists or not said.evades or isinstance(read, Unclear), f"{said.text!r} was not asked about: {read}"
         return turns.ended(order, effect, outcome, read)
 
-    def _said(self, meant: Answer | None, asked: Asked, seed: str) -> Said | None:
+    def _said(self, meant: Answer | None, asked: Asked, seed: str) -> ScriptedReply | None:
         """The text of an answer; None if it has none."""
         if meant is None or not self.dialect or (isinstance(meant, Reviewed) and asked.turn is not Turn.REVIEW):
             return None

@@ -33,7 +33,7 @@ from mailboxd.core.explain.task_details import (
     ApprovalRow,
     AttemptResult,
     BelowCounts,
-    CheckRun,
+    CheckRunDetails,
     EventRow,
     ListedMessage,
     ListedTask,
@@ -88,7 +88,7 @@ def well_shaped(report: Report) -> None:
         require(split(report, name), Split)
         require(questions(report, name, 10), list[QuestionRow])
         require(list_results(report, name, 10, 1_000), list[AttemptResult])
-        require(list_check_runs(report, name, 10), list[CheckRun])
+        require(list_check_runs(report, name, 10), list[CheckRunDetails])
         require(ancestors(report, name), list[AncestorRow])
         require(progress(report, name), BelowCounts)
         require(report.notices(name), list[NoticeRow])

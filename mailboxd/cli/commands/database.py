@@ -15,7 +15,7 @@ from mailboxd.cli.session import Session, verb
 from mailboxd.errors import EXIT_LOCKED, EXIT_NO
 
 if TYPE_CHECKING:
-    from mailboxd.daemon.stale_database import Account
+    from mailboxd.daemon.stale_database import Acceptance
     from mailboxd.formats.keys import PublicKey
 
 
@@ -100,7 +100,7 @@ def rebuild_command(session: Session, into: Path | None, replace: bool, keys: tu
     return EXIT_NO if account.problems else 0
 
 
-def _waiting(account: Account) -> list[str]:
+def _waiting(account: Acceptance) -> list[str]:
     """The files that the database did not know, and the tasks that wait for a decision."""
     return [
         f"recorded {account.messages} newer messages; {len(account.waiting)} tasks await your decision",

@@ -13,7 +13,7 @@ from mailboxd.cli.session import Session
 from mailboxd.errors import UnavailableError
 
 if TYPE_CHECKING:
-    from mailboxd.operate.integration import PluginState, Step
+    from mailboxd.operate.integration import OpenClawCommand, PluginState
     from mailboxd.perform.agents.openclaw import OpenClaw
 
 connect_command = LazyGroup(
@@ -75,7 +75,7 @@ def _plugin_uninstall(session: Session) -> None:
     _report(session, state, steps)
 
 
-def _report(session: Session, state: PluginState, steps: list[Step], *then: str) -> None:
+def _report(session: Session, state: PluginState, steps: list[OpenClawCommand], *then: str) -> None:
     from mailboxd.operate.integration import steps_json
 
     lines = [*map(str, steps), *then] if steps else ["nothing to do"]

@@ -50,7 +50,7 @@ class PendingEffect:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class AskedQuestion:
     """A question that a task has asked."""
 
     to: str
@@ -163,7 +163,7 @@ class TaskSnapshot:
     """Whether it names its reviewers itself; else the configuration does."""
     silent: tuple[str, ...] = ()
     """Reviewers who were asked at the present gate and have not answered."""
-    question: Question | None = None
+    question: AskedQuestion | None = None
     """The open question."""
     since: str = ""
     """When it last changed."""

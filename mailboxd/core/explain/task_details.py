@@ -604,7 +604,7 @@ class AttemptResult(TypedDict):
     length: int
 
 
-class CheckRun(TypedDict):
+class CheckRunDetails(TypedDict):
     """What a check of the spec found in an attempt."""
 
     id: str

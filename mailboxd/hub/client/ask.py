@@ -17,7 +17,7 @@ SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class HostAnswers:
     """The answers of the hosts, and the reasons of those that did not answer."""
 
     answers: Mapping[str, Any]
@@ -26,10 +26,10 @@ class Heard:
 
 def ask(
     membership: Membership, question: Mapping[str, Any], hosts: Sequence[str] = (), seconds: float = SECONDS
-) -> Heard:
+) -> HostAnswers:
     """Ask these hosts, by default all others, for so long. Raises UnavailableError, ConfigError, WorldError."""
     found = spoken(membership, {"question": question, "hosts": list(hosts), "seconds": seconds}, seconds)
-    return Heard(found["answers"], found["silent"])
+    return HostAnswers(found["answers"], found["silent"])
 
 
 class _Hit(Said):

@@ -23,7 +23,7 @@ from mailboxd.hub.process.receipts import Receipts
 from mailboxd.hub.process.under_way import UnderWay
 from mailboxd.hub.process.workspaces import Local, Workspaces
 from mailboxd.hub.wire import names, pools, subjects
-from mailboxd.hub.wire.pools import LEASE, UNTAKEN, Claim, Stage
+from mailboxd.hub.wire.pools import LEASE, UNTAKEN, Claim, JobStage
 from mailboxd.hub.wire.subjects import JobSubject, claims_of, jobs_of
 from mailboxd.ledger.reports import opened
 
@@ -169,7 +169,7 @@ class JobsGiven:
             if seconds >= UNTAKEN and not is_busy:
                 unheld.append(job.role)
             if was_over and seconds >= LEASE:
-                await self.tables.write(subject, Claim(self._own_name, Stage.OPEN), claim)
+                await self.tables.write(subject, Claim(self._own_name, JobStage.OPEN), claim)
             waited = now - self.under_way.sent_at.setdefault(name, now)
             if name in sent and pools.must_offer(waited, seconds, is_there=subject in there, is_busy=is_busy):
                 _log.info("offering %s again: the server has lost it, or nobody takes it", name)

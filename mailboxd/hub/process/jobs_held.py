@@ -32,7 +32,7 @@ from mailboxd.hub.process.receiving import DIGEST, Later, Receiving
 from mailboxd.hub.process.workspaces import Local, Workspaces
 from mailboxd.hub.wire import names, pools
 from mailboxd.hub.wire.mail import Refusal
-from mailboxd.hub.wire.pools import UNTAKEN, Claim, Holding, Stage
+from mailboxd.hub.wire.pools import UNTAKEN, Claim, Holding, JobStage
 from mailboxd.hub.wire.sealing import EarlierHolder, NotForHost, SealError
 from mailboxd.hub.wire.subjects import JobSubject, claims_of, jobs_of
 from mailboxd.ledger.reports import opened
@@ -60,7 +60,7 @@ class Job:
     agent: str
     sender: str
     """The host that gave it to the pool."""
-    stage: str = Stage.HELD
+    stage: str = JobStage.HELD
     """`lost` once another host has claimed it: its result is not sent."""
     reply: str = ""
     """The message with its result, once there is one."""
@@ -137,7 +137,7 @@ class JobsHeld:
         fails = self._failing.get(role, 0.0) > self.here.clock.monotonic()
         if one is None or fails or not self.may_serve(role) or not self._works(one):
             return 0
-        return pool.slots - sum(job.role == role and job.stage == Stage.HELD for job in self.jobs.values())
+        return pool.slots - sum(job.role == role and job.stage == JobStage.HELD for job in self.jobs.values())
 
     def _works(self, one: Local) -> bool:
         """Whether the daemon runs and its loop is alive."""
@@ -225,7 +225,9 @@ class JobsHeld:
             return False
         reply = self.jobs[job.job].reply if job.job in self.jobs else ""
         is_done = bool(reply) and reply in _under_way(one)
-        made = await self.tables.write(job, Claim(self._own_name, Stage.FINISHED if is_done else Stage.HELD), known)
+        made = await self.tables.write(
+            job, Claim(self._own_name, JobStage.FINISHED if is_done else JobStage.HELD), known
+        )
         if made is None:
             return False
         self._own[job.job] = made
@@ -252,7 +254,7 @@ class JobsHeld:
     async def _deliver_held(self) -> None:
         """Deliver what is held and not in the inbox yet: its files were missing, or the process was killed."""
         due = self.here.clock.monotonic() - _SAID_AGAIN
-        held = [(name, job) for name, job in self.jobs.items() if job.stage == Stage.HELD]
+        held = [(name, job) for name, job in self.jobs.items() if job.stage == JobStage.HELD]
         for name, job in held:
             if self._delivered.get(name, due) <= due:
                 subject = JobSubject(job.role, job.sender, name)
@@ -317,8 +319,8 @@ class JobsHeld:
         if job.stage == _LOST:
             return job
         subject = JobSubject(job.role, job.sender, name)
-        stage = Stage.DONE if job.stage == Stage.FINISHED and is_sent else Stage(job.stage)
-        is_able = stage is not Stage.HELD or (one is not None and self._can_do(one, name, job.role))
+        stage = JobStage.DONE if job.stage == JobStage.FINISHED and is_sent else JobStage(job.stage)
+        is_able = stage is not JobStage.HELD or (one is not None and self._can_do(one, name, job.role))
         renews = is_able and self.may_serve(job.role)
         own = Claim(self._own_name, stage)
         known = self._own.pop(name, None)
@@ -331,7 +333,7 @@ class JobsHeld:
             made = await self.tables.write(subject, own, known)
         if made is not None:
             self._own[name] = made
-        return None if made is not None and stage is Stage.DONE else job
+        return None if made is not None and stage is JobStage.DONE else job
 
     def _can_do(self, one: Local, name: str, role: str) -> bool:
         """Whether the agent can do a job that is held: its daemon works, and the job could be delivered."""
@@ -372,11 +374,11 @@ class JobsHeld:
         if how is Holding.TAKEN_OVER:
             self._keep({name: replace(job, stage=_LOST)})
             return f"the host {claim.host if claim else '?'} has taken over this job of {POOL}{job.role}"
-        made = await self.tables.write(subject, Claim(self._own_name, Stage.FINISHED), claim)
+        made = await self.tables.write(subject, Claim(self._own_name, JobStage.FINISHED), claim)
         if made is None:
             return self.here.full or f"another host is taking over this job of {POOL}{job.role}"
         self._own[name] = made
-        self._keep({name: replace(job, stage=Stage.FINISHED)})
+        self._keep({name: replace(job, stage=JobStage.FINISHED)})
         return ""
 
     def status(self) -> dict[str, dict[str, object]]:
@@ -385,7 +387,7 @@ class JobsHeld:
         return {
             role: {
                 **pool.model_dump(),
-                "held": stages[role, Stage.HELD],
+                "held": stages[role, JobStage.HELD],
                 "lost": stages[role, _LOST],
                 "may_serve": self.may_serve(role),
             }
@@ -406,7 +408,7 @@ def _under_way(one: Local) -> list[str]:
 
 def _is_sent(one: Local, name: str, job: Job) -> bool:
     """Whether the sender of a job has its result. An earlier version did not note which message that is."""
-    if job.reply or job.stage != Stage.FINISHED:
+    if job.reply or job.stage != JobStage.FINISHED:
         return bool(job.reply) and job.reply not in _under_way(one)
     return not any(_answers(one.spool.message(each) or b"", name) for each in _under_way(one))
 

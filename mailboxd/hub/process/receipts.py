@@ -16,7 +16,7 @@ from mailboxd.errors import UnavailableError
 from mailboxd.hub.process.here import RETRY, ThisHost, logged
 from mailboxd.hub.process.workspaces import Local, Workspaces
 from mailboxd.hub.wire import receipts, subjects
-from mailboxd.hub.wire.receipts import Receipt, Stage
+from mailboxd.hub.wire.receipts import Receipt, ReceiptStage
 from mailboxd.ledger.reports import opened
 
 BATCH = 64
@@ -75,16 +75,22 @@ class Receipts:
         owed, (agent, _, message_id) = self.owed[key], key
         if self._is_full(owed.host):
             return
-        stage, reason = Stage.TAKEN if sha256 else Stage.ARRIVED, ""
+        stage, reason = ReceiptStage.TAKEN if sha256 else ReceiptStage.ARRIVED, ""
         if sha256 and sha256 != owed.sha256:
-            stage, reason = Stage.REFUSED, f"{agent} has another message with the id {message_id}"
+            stage, reason = ReceiptStage.REFUSED, f"{agent} has another message with the id {message_id}"
         if await self.send(self._signed(message_id, owed.sha256, owed.host, reason, stage)):
             owed.is_told = True
             if sha256:
                 self.owed.pop(key, None)
 
     def make(
-        self, message_id: str, raw: bytes, to: str, reason: str, sha256: str = "", stage: Stage = Stage.REFUSED
+        self,
+        message_id: str,
+        raw: bytes,
+        to: str,
+        reason: str,
+        sha256: str = "",
+        stage: ReceiptStage = ReceiptStage.REFUSED,
     ) -> Receipt:
         """The receipt that a message is refused, or cannot be taken now.
 
@@ -92,7 +98,7 @@ class Receipts:
         """
         return self._signed(message_id, sha256 or receipts.digest(raw), to, receipts.shortened(reason), stage)
 
-    def _signed(self, message_id: str, sha256: str, to: str, reason: str, stage: Stage) -> Receipt:
+    def _signed(self, message_id: str, sha256: str, to: str, reason: str, stage: ReceiptStage) -> Receipt:
         own, at = self.here.settings.host, self.here.clock.now()
         return Receipt(message_id, sha256, own, to, at, stage, reason).signed(self.here.key.sign)
 

@@ -31,7 +31,7 @@ from mailboxd.hub.process.workspaces import Local, Workspaces
 from mailboxd.hub.wire import mail, names, receipts, subjects
 from mailboxd.hub.wire.mail import Arrival, Refusal
 from mailboxd.hub.wire.names import Address
-from mailboxd.hub.wire.receipts import Receipt, Stage
+from mailboxd.hub.wire.receipts import Receipt, ReceiptStage
 from mailboxd.hub.wire.sealing import SealError
 from mailboxd.hub.wire.subjects import JobSubject, Subject
 
@@ -129,7 +129,7 @@ class Receiving:
             return False
         _log.info("mail is put off: %s of %s: %s", message_id, subject.sender, first_line(reason))
         sha256 = (message.headers or {}).get(DIGEST, "")[:64]
-        receipt = self.receipts.make(message_id, message.data, subject.sender, reason, sha256, Stage.LATER)
+        receipt = self.receipts.make(message_id, message.data, subject.sender, reason, sha256, ReceiptStage.LATER)
         return await self.receipts.send(receipt)
 
     def _hold(self, message: Msg, message_id: str, sender: str) -> None:
@@ -284,7 +284,7 @@ class Receiving:
     def _note(self, one: Local, receipt: Receipt, to: str) -> None:
         """How far a message is at its receiver."""
         name = receipt.message_id
-        if receipt.stage is Stage.ARRIVED:
+        if receipt.stage is ReceiptStage.ARRIVED:
             self.under_way.is_there(name)
             return
         one.spool.again(name)

@@ -49,7 +49,7 @@ def rights(host: str, roles: tuple[str, ...]) -> list[str]:
 # Claims
 
 
-class Stage(StrEnum):
+class JobStage(StrEnum):
     HELD = "held"
     FINISHED = "finished"
     """The holder has the result and sends it."""
@@ -66,7 +66,7 @@ class Claim:
     """The last claim of a job."""
 
     host: str
-    stage: Stage = Stage.HELD
+    stage: JobStage = JobStage.HELD
     of: str = ""
     """The host whose claim the sender has closed."""
     revision: int = 0
@@ -80,19 +80,19 @@ class Claim:
         """Nonsense counts as a claim: its writer will not renew it."""
         try:
             found = json.loads(raw)
-            return cls(host, Stage(found["stage"]), str(found["of"]), revision)
+            return cls(host, JobStage(found["stage"]), str(found["of"]), revision)
         except (ValueError, TypeError, KeyError, RecursionError):
             return cls(host, revision=revision)
 
 
 def is_closed(claim: Claim | None, sender: str) -> bool:
     """Only the job's sender can close it."""
-    return claim is not None and claim.stage is Stage.CLOSED and claim.host == sender
+    return claim is not None and claim.stage is JobStage.CLOSED and claim.host == sender
 
 
 def holder(claim: Claim | None) -> str:
     """The host that holds a job by this claim; empty if none does."""
-    return claim.host if claim is not None and claim.stage in (Stage.HELD, Stage.FINISHED, Stage.DONE) else ""
+    return claim.host if claim is not None and claim.stage in (JobStage.HELD, JobStage.FINISHED, JobStage.DONE) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def may_take(own: str, sender: str, claim: Claim | None, *, is_lapsed: bool) -> 
     """Whether a host may claim a job. Its own claim may be left from before a crash."""
     if claim is None or holder(claim) == "":
         return not is_closed(claim, sender)
-    return claim.stage is not Stage.DONE and (claim.host == own or is_lapsed)
+    return claim.stage is not JobStage.DONE and (claim.host == own or is_lapsed)
 
 
 def in_turn(jobs: Iterable[JobSubject]) -> list[JobSubject]:
@@ -163,7 +163,7 @@ def holding(own: str, sender: str, claim: Claim | None) -> Holding:
 
 def closing(sender: str, claim: Claim | None) -> Claim:
     """The claim that closes a job, for whoever claims it to see."""
-    return Claim(sender, Stage.CLOSED, holder(claim))
+    return Claim(sender, JobStage.CLOSED, holder(claim))
 
 
 def is_taken(host: str, sender: str, claim: Claim | None) -> bool:
@@ -173,7 +173,7 @@ def is_taken(host: str, sender: str, claim: Claim | None) -> bool:
 
 def must_reopen(sender: str, claim: Claim | None) -> bool:
     """Whether a job that its sender has open, and waits for, was over before the sender was set back."""
-    return claim is not None and (claim.stage is Stage.DONE or is_closed(claim, sender))
+    return claim is not None and (claim.stage is JobStage.DONE or is_closed(claim, sender))
 
 
 def must_offer(waited: float, untaken: float, *, is_there: bool, is_busy: bool) -> bool:

@@ -18,7 +18,7 @@ def digest(raw: bytes) -> str:
     return hashlib.sha256(raw).hexdigest()
 
 
-class Stage(StrEnum):
+class ReceiptStage(StrEnum):
     """How far a message has come at its receiver."""
 
     TAKEN = "taken"
@@ -45,7 +45,7 @@ class Receipt:
     to: str
     """The host that sent the message."""
     at: str
-    stage: Stage = Stage.TAKEN
+    stage: ReceiptStage = ReceiptStage.TAKEN
     reason: str = ""
     """Why it was refused, or cannot be taken now."""
     signature: str = ""
@@ -53,12 +53,12 @@ class Receipt:
     @property
     def is_final(self) -> bool:
         """Whether it settles the message."""
-        return self.stage in (Stage.TAKEN, Stage.REFUSED)
+        return self.stage in (ReceiptStage.TAKEN, ReceiptStage.REFUSED)
 
     @property
     def refused(self) -> str:
         """Why the message was refused; empty if it was not."""
-        return self.reason or "it gives no reason" if self.stage is Stage.REFUSED else ""
+        return self.reason or "it gives no reason" if self.stage is ReceiptStage.REFUSED else ""
 
     def signed(self, sign: Callable[[bytes], str]) -> Receipt:
         return replace(self, signature=sign(self.content()))
@@ -79,8 +79,8 @@ class Receipt:
                 return None
             if "refused" in found:  # kept in a spool by an earlier version
                 found["reason"] = found.pop("refused")
-                found["stage"] = Stage.REFUSED if found["reason"] else Stage.TAKEN
-            receipt = cls(**{**found, "stage": Stage(found["stage"])})
+                found["stage"] = ReceiptStage.REFUSED if found["reason"] else ReceiptStage.TAKEN
+            receipt = cls(**{**found, "stage": ReceiptStage(found["stage"])})
         except (ValueError, TypeError, KeyError, RecursionError):
             return None
         texts = all(isinstance(value, str) for value in found.values())

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from mailboxd.core import entrance
-from mailboxd.operate.auditor.story import Came, Policy, Review, Stands, Story, TaskStory, Told, Turn
+from mailboxd.operate.auditor.story import Came, DecisionRules, Review, Stands, Story, TaskStory, Told, Turn
 
 Row = tuple[tuple[object, ...], Stands]
 """What stands in the cells, and the evidence."""
@@ -63,7 +63,7 @@ def decisions(task: TaskStory) -> list[Row]:
     ]
 
 
-def _policy(policy: Policy | None) -> str:
+def _policy(policy: DecisionRules | None) -> str:
     if policy is None:
         return "not recorded"
     fields = "; ".join(f"{path} = {value}" for path, value in sorted(policy.fields.items()))

@@ -102,7 +102,7 @@ class Review:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class DecisionRules:
     """The rules for decisions from an event on: the fields `approvals.*` and `gates.*`, as they are shown."""
 
     event: int
@@ -120,7 +120,7 @@ class Decided:
     status: str
     by: str
     note: str
-    policy: Policy | None
+    policy: DecisionRules | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,8 +266,8 @@ class Story:
     counts: dict[str, int] = field(default_factory=lambda: {"told": 0, "rejected": 0, "changes": 0})
     unread: int = 0
     """Events that have another form than mailboxd writes, or are of a newer version."""
-    policy: Policy | None = None
-    _policies: dict[int, Policy] = field(default_factory=dict)
+    policy: DecisionRules | None = None
+    _policies: dict[int, DecisionRules] = field(default_factory=dict)
     _trees: dict[str, list[str]] = field(default_factory=dict)
     """Root -> its tasks."""
     _size: int = 0
@@ -484,7 +484,7 @@ class Story:
                 rules.pop(one.path, None)
                 if one.new is not None and len(rules) < _EACH:
                     rules[one.path] = one.new
-        self.policy = Policy(stands.event, stands.where, rules)
+        self.policy = DecisionRules(stands.event, stands.where, rules)
         self._policies[stands.event] = self.policy
         if len(self._policies) > _NAMES:
             del self._policies[next(iter(self._policies))]

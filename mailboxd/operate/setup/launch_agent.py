@@ -38,7 +38,7 @@ _NUMBER = re.compile(r"^\s*(pid|last exit code) = (\d+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class LoadedJob:
     """What `launchctl print` says of a job that is loaded. `pid`: None if it does not run."""
 
     pid: int | None
@@ -163,12 +163,12 @@ class LaunchAgent(WorkspaceService):
         argv = ["tail", "-n", str(lines), *(["-F"] if follow else []), str(self.log)]
         return show(argv, self.environ)
 
-    def _job(self) -> Job | None:
+    def _job(self) -> LoadedJob | None:
         """The job; None if it is not loaded. Raises UnavailableError."""
         answer = self._ask("print", self._target)
         if answer.rc == 0:
             said = {name: int(number) for name, number in _NUMBER.findall(answer.stdout.decode("utf-8", "replace"))}
-            return Job(said.get("pid"), said.get("last exit code"))
+            return LoadedJob(said.get("pid"), said.get("last exit code"))
         if _NOT_LOADED.search(error_text(answer)):
             return None
         raise UnavailableError(f"`launchctl print {self._target}` failed: {error_text(answer)}")

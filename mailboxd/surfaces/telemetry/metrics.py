@@ -20,7 +20,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-from mailboxd.core.breaker import State
+from mailboxd.core.breaker import BreakerState
 from mailboxd.core.events import Kind
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import AttemptStatus, Phase
@@ -279,7 +279,7 @@ METRICS: tuple[Definition, ...] = (
     Definition(
         "mailboxd_breaker",
         "1 for the state of an agent's circuit breaker, 0 for the others.",
-        lambda s: {(agent, one): one == state for agent, state, _ in s.breakers for one in State},
+        lambda s: {(agent, one): one == state for agent, state, _ in s.breakers for one in BreakerState},
         ("called", "state"),
     ),
     Definition(

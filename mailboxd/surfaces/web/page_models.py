@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from mailboxd.core import entrance
 from mailboxd.core.explain import why
 from mailboxd.core.explain.milestones import Milestone, milestones
-from mailboxd.core.explain.model import Cause, Question, TaskSnapshot
+from mailboxd.core.explain.model import AskedQuestion, Cause, TaskSnapshot
 from mailboxd.core.explain.overview_details import ItemDetails, LaterTask, RepetitionDetails, RunRow
 from mailboxd.core.explain.task_details import (
     AncestorRow,
@@ -24,7 +24,7 @@ from mailboxd.core.explain.task_details import (
     ApprovalRow,
     AttemptResult,
     BelowCounts,
-    CheckRun,
+    CheckRunDetails,
     EventRow,
     HeldOrderRow,
     ListedMessage,
@@ -276,9 +276,9 @@ class TaskRecord(TaskDetails, Split):
     causes: tuple[Cause, ...]
     """The first ones; `more_causes` counts the others."""
     more_causes: int
-    question: Question | None
+    question: AskedQuestion | None
     total_events: int
-    checks: list[CheckRun]
+    checks: list[CheckRunDetails]
     made: list[AttemptResult]
     prompts: dict[int, str]
     """The beginnings of what the latest turns were asked, by their numbers, as far as they are kept."""

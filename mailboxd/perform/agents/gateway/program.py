@@ -60,7 +60,7 @@ from mailboxd.perform.agents.gateway.client import (
     SessionChanged,
     ToolUsed,
 )
-from mailboxd.perform.agents.gateway.recovery import Stage
+from mailboxd.perform.agents.gateway.recovery import RecoveryStage
 from mailboxd.perform.agents.gateway.transport import DROP, Mark, note, parse_address, parse_order, socket_path
 from mailboxd.perform.agents.json_output import parse_text, text_at
 from mailboxd.perform.agents.transcript import Said, said_in_wait
@@ -136,7 +136,7 @@ class Errand(Carried):
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
-class Turn(Carried):
+class RunningTurn(Carried):
     """A turn in flight."""
 
     agent: str
@@ -149,7 +149,7 @@ class Turn(Carried):
     aborts: int = 0
     due: float = _NEVER
     """When the next abort or question is to be sent."""
-    stage: Stage | None = None
+    stage: RecoveryStage | None = None
     """How far the gateway's recovery of it is; None if the gateway has it."""
     requests: int = 1
     """How often it was requested, or will have been."""
@@ -174,13 +174,13 @@ class Program:
     address: Path
     pairing: Path
     clock: Clock
-    turns: dict[str, Turn] = field(default_factory=dict)
+    turns: dict[str, RunningTurn] = field(default_factory=dict)
     """By directory."""
     errands: dict[str, Errand] = field(default_factory=dict)
     """By directory."""
     client: Client | None = None
     _selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
-    _requests: dict[str, tuple[Request, Turn]] = field(default_factory=dict)
+    _requests: dict[str, tuple[Request, RunningTurn]] = field(default_factory=dict)
     """The kind and turn of each request that has no final answer, by its id."""
     _sent: dict[str, Errand] = field(default_factory=dict)
     """The errands that have no answer, by the request's id."""
@@ -349,7 +349,7 @@ class Program:
             return None
         _, agent, session_key, timeout, *lost = known.argv
         until = self.clock.monotonic() + _patience(int(timeout))
-        turn = Turn(
+        turn = RunningTurn(
             directory=directory, timeout=int(timeout), until=until, mark=mark,
             agent=agent, session_key=session_key, may_run=again, run_id=known.run_id,
         )  # fmt: skip
@@ -410,7 +410,7 @@ class Program:
             was_there = self._broken_at is not None and now - self._broken_at < RECONNECT_SECONDS
             for turn in list(self.turns.values()):
                 if turn.may_run and not problem.is_final:
-                    self._is_recovered(turn, Stage.AWAY)
+                    self._is_recovered(turn, RecoveryStage.AWAY)
                 elif turn.may_run:
                     self._end(turn, lost(str(problem), turn.run_id))
                 elif problem.is_final or not was_there:
@@ -468,7 +468,7 @@ class Program:
                 with suppress(OSError):
                     last_tool.leave(turn.directory, used.name, self.clock.now())
 
-    def _send(self, turn: Turn, kind: Request, params: Mapping[str, object]) -> None:
+    def _send(self, turn: RunningTurn, kind: Request, params: Mapping[str, object]) -> None:
         if self.client is None:
             return
         request_id, frame = self.client.request(kind.removesuffix("?"), params)
@@ -520,10 +520,10 @@ class Program:
         """Request a turn, or ask about one that may run; run an errand."""
         if isinstance(one, Errand):
             self._send_errand(one)
-        elif isinstance(one, Turn):
+        elif isinstance(one, RunningTurn):
             self._request_turn(one)
 
-    def _request_turn(self, turn: Turn) -> None:
+    def _request_turn(self, turn: RunningTurn) -> None:
         if turn.may_run:
             self._ask(turn)
             return
@@ -535,12 +535,12 @@ class Program:
         params = {"agentId": turn.agent, "sessionKey": turn.session_key, "timeout": turn.timeout}
         self._send(turn, Request.RUN, {"message": message, **params, "deliver": False, "idempotencyKey": turn.key})
 
-    def _ask(self, turn: Turn) -> None:
+    def _ask(self, turn: RunningTurn) -> None:
         params = {"message": "?", "agentId": NOBODY, "deliver": False, "idempotencyKey": turn.key}
         self._send(turn, Request.ASK, params)
 
     def _stop(self, one: Carried) -> None:
-        if not isinstance(one, Turn):
+        if not isinstance(one, RunningTurn):
             self._end(one, TurnResult(STOPPED))
             return
         turn = one
@@ -555,7 +555,7 @@ class Program:
         elif self.client is None:
             self._end(turn, _unconfirmed(turn, "not connected"))
 
-    def _abort(self, turn: Turn) -> None:
+    def _abort(self, turn: RunningTurn) -> None:
         if turn.aborts == _ABORT_TRIES:
             if turn.stage is not None:
                 self._abandoned[turn.session_key] = turn.agent, self.clock.monotonic() + _ABANDONED_SECONDS
@@ -609,7 +609,7 @@ class Program:
             case _:
                 pass
 
-    def _accepted(self, turn: Turn, response: Response) -> None:
+    def _accepted(self, turn: RunningTurn, response: Response) -> None:
         run_id = text_at(response.payload, "runId") or None
         if run_id is not None and turn.run_id is None and self.turns.get(turn.directory) is turn:
             turn.run_id = run_id
@@ -618,7 +618,7 @@ class Program:
 
     # a gateway that has died since
 
-    def _is_recovered(self, turn: Turn, stage: Stage | None) -> None:
+    def _is_recovered(self, turn: RunningTurn, stage: RecoveryStage | None) -> None:
         """Note how far the recovery of a turn is; None: it is over, and its time begins anew."""
         if turn.stage is stage:
             return
@@ -627,10 +627,10 @@ class Program:
         with suppress(OSError):
             note(turn.mark, {"stage": stage.name if stage is not None else "", "mono": self.clock.monotonic()})
 
-    def _judge(self, turn: Turn) -> None:
+    def _judge(self, turn: RunningTurn) -> None:
         """Ask what the turn's session says of it."""
-        if turn.stage in (None, Stage.AWAY):
-            self._is_recovered(turn, Stage.UNCLEAR)
+        if turn.stage in (None, RecoveryStage.AWAY):
+            self._is_recovered(turn, RecoveryStage.UNCLEAR)
         self._subscribe()
         self._send(turn, Request.JUDGE, {"sessionKey": turn.session_key, "limit": recovery.HISTORY})
 
@@ -651,7 +651,7 @@ class Program:
             request_id = self._tell("chat.abort", {"sessionKey": key, "agentId": abandoned[0]})
             self._late_aborts[request_id] = key
 
-    def _take_session(self, turn: Turn, response: Response) -> None:
+    def _take_session(self, turn: RunningTurn, response: Response) -> None:
         if response.problem is not None:
             self._end(turn, lost(f"the gateway does not show its session: {response.problem.message}", turn.run_id))
             return
@@ -671,7 +671,7 @@ class Program:
             case recovery.Undecided(error, harmless):
                 self._end(turn, undecided(turn.key, error, harmless=harmless))
 
-    def _request_again(self, turn: Turn) -> None:
+    def _request_again(self, turn: RunningTurn) -> None:
         """Request a turn that never began, under another key: the gateway refuses one that it had accepted."""
         if turn.asks_about:
             self._end(turn, TurnResult.failure("Gateway cannot start the turn now: it died before the turn had begun"))
@@ -686,7 +686,7 @@ class Program:
         self._is_recovered(turn, None)
         self._request_turn(turn)
 
-    def _take_reply(self, turn: Turn, response: Response) -> None:
+    def _take_reply(self, turn: RunningTurn, response: Response) -> None:
         """Take the answer of a run that has ended: what it says itself, else what the transcript has."""
         run_id, known = turn.answers or (turn.key, None)
         said = said_in_wait(response.payload)
@@ -700,7 +700,7 @@ class Program:
         else:
             self._end(turn, answered(run_id, said or known))
 
-    def _finish(self, turn: Turn, ended: TurnResult) -> None:
+    def _finish(self, turn: RunningTurn, ended: TurnResult) -> None:
         # a run that succeeded before the abort counts as succeeded
         self._end(turn, ended if not turn.is_stopping or ended.status == 0 else TurnResult(STOPPED))
 
@@ -773,7 +773,7 @@ def _failure(message: str, run_id: str | None) -> TurnResult:
     return TurnResult.failure(message, **({} if run_id is None else {"runId": run_id, "origin": "gateway"}))
 
 
-def _unconfirmed(turn: Turn, problem: str = "") -> TurnResult:
+def _unconfirmed(turn: RunningTurn, problem: str = "") -> TurnResult:
     run = turn.run_id or turn.key
     how = (
         f"failed to abort Gateway run {run}: {problem}" if problem else f"Gateway run {run} was not confirmed aborted."
@@ -864,7 +864,7 @@ def request_key(directory: str, requests: int) -> str:
 
 
 def _too_late(one: Carried) -> str:
-    seconds = _patience(one.timeout) if isinstance(one, Turn) else one.timeout
+    seconds = _patience(one.timeout) if isinstance(one, RunningTurn) else one.timeout
     return f"gateway timeout after {seconds * 1000:.0f}ms"
 
 

@@ -34,7 +34,7 @@ _LIVE = ("", "queued", "running")
 _DONE = "done"
 
 
-class Stage(StrEnum):
+class RecoveryStage(StrEnum):
     """How far the recovery of a turn is, in words. Marks have the names."""
 
     AWAY = "the gateway went away during the turn; it is asked about the turn once it is back"
@@ -47,7 +47,7 @@ class Stage(StrEnum):
 class Wait:
     """Nothing is decided yet; ask again when the session changes."""
 
-    stage: Stage
+    stage: RecoveryStage
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,13 +157,13 @@ def parse_session(payload: object, key: str) -> Session:
 def judge(session: Session) -> Verdict:
     """What to do about the turn whose run is `session.key`."""
     if session.is_active:
-        return Wait(Stage.RUNNING)
+        return Wait(RecoveryStage.RUNNING)
     if session.is_aborted and session.status in _LIVE:
-        return Wait(Stage.MARKED)
+        return Wait(RecoveryStage.MARKED)
     if session.has_prompt or session.last_run == session.key:
         return _begun(session)
     if session.status in ("running", "queued"):
-        return Wait(Stage.UNCLEAR)
+        return Wait(RecoveryStage.UNCLEAR)
     return _not_begun(session)
 
 
@@ -171,7 +171,9 @@ def _begun(session: Session) -> Verdict:
     """The turn had begun, and nothing runs or is to be resumed."""
     if session.status in _LIVE:
         # between the prompt and the first model call, or between two steps of the gateway
-        return Wait(Stage.UNCLEAR) if session.status else _unknown(session, "and OpenClaw did not resume the turn")
+        return (
+            Wait(RecoveryStage.UNCLEAR) if session.status else _unknown(session, "and OpenClaw did not resume the turn")
+        )
     if session.last_run == session.key:
         run_id: str | None = session.key
     else:

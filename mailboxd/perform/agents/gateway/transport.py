@@ -44,7 +44,7 @@ from mailboxd.perform.agents.call_dir import (
     world,
     write,
 )
-from mailboxd.perform.agents.gateway.recovery import Stage
+from mailboxd.perform.agents.gateway.recovery import RecoveryStage
 from mailboxd.perform.agents.json_output import at, parse_text, text_at
 from mailboxd.perform.agents.openclaw import OpenClaw
 from mailboxd.perform.agents.process import NO_FILES, Child, NotStarted, Recovery, State, claim, disclaim, read_exit
@@ -294,7 +294,7 @@ class CarriedTurn(Child):
 
     def recovery(self) -> Recovery | None:
         mark = Mark.read(self.directory)
-        stage = Stage[mark.stage] if mark.stage in Stage.__members__ else ""
+        stage = RecoveryStage[mark.stage] if mark.stage in RecoveryStage.__members__ else ""
         return Recovery(stage, mark.since) if mark.since else None
 
     def leave(self) -> None:
@@ -333,7 +333,7 @@ class Mark:
     requests: int = 1
     """How often it was requested, counting those that never began."""
     stage: str = ""
-    """The stage of its recovery by a restarted gateway, the name of a `Stage`; empty if it needs none."""
+    """The stage of its recovery by a restarted gateway, the name of a `RecoveryStage`; empty if it needs none."""
     since: float = 0.0
     """When this recovery began or, without one, when the last ended (monotonic clock)."""
 

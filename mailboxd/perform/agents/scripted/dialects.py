@@ -53,7 +53,7 @@ _EVADES = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ScriptedReply:
     """What an agent says."""
 
     text: str
@@ -66,7 +66,7 @@ def names() -> list[str]:
     return [*DIALECTS, ANY]
 
 
-def respelled(text: str, kind: str, answers: Sequence[str], name: str, seed: str) -> Said | None:
+def respelled(text: str, kind: str, answers: Sequence[str], name: str, seed: str) -> ScriptedReply | None:
     """`text`, an answer in the form as asked to a message of this kind, in the dialect `name`.
 
     None if it has no other spelling, because it has no single meaning or the message wants no answer.
@@ -78,7 +78,7 @@ def respelled(text: str, kind: str, answers: Sequence[str], name: str, seed: str
     return say(read_answer(text, asked), asked, name, seed)
 
 
-def say(meaning: Answer, asked: Asked, name: str, seed: str) -> Said | None:
+def say(meaning: Answer, asked: Asked, name: str, seed: str) -> ScriptedReply | None:
     """What an agent that speaks the dialect `name` says for `meaning` to what was `asked`.
 
     None: it has no other spelling. The same arguments give the same text.
@@ -89,7 +89,9 @@ def say(meaning: Answer, asked: Asked, name: str, seed: str) -> Said | None:
     if honest is None:
         return None
     evasion = EVASIONS[dialect.evades](meaning, asked) if dialect.evades else ""
-    return Said(evasion, evades=True) if evasion else Said(_surrounded(honest, dialect.around, chance))
+    return (
+        ScriptedReply(evasion, evades=True) if evasion else ScriptedReply(_surrounded(honest, dialect.around, chance))
+    )
 
 
 def _drawn(chance: Random) -> Dialect:

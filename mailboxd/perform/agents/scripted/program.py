@@ -325,7 +325,7 @@ _LANE = 512
 """Higher than any limit of mailboxd: a stand-in costs little."""
 
 
-class Refused(Exception):
+class CommandLineError(Exception):
     """An error of the command line, in OpenClaw's words."""
 
 
@@ -347,12 +347,12 @@ def run(arguments: list[str]) -> int:
 def _run(path: str, arguments: list[str]) -> TurnEnd:
     try:
         if not path:
-            raise Refused(f"{NAME}: no script; give --script FILE first or set MAILBOXD_SCRIPT")
+            raise CommandLineError(f"{NAME}: no script; give --script FILE first or set MAILBOXD_SCRIPT")
         script = Script(Path(path))
         return _agent(script, arguments[1:]) if arguments[:1] == ["agent"] else TurnEnd(_ask(script, arguments), 0, "")
     except (ScriptError, OSError) as problem:
         return TurnEnd(cli_error(f"{NAME}: {problem}"), 1, "")
-    except Refused as problem:
+    except CommandLineError as problem:
         return TurnEnd(cli_error(str(problem)), 1, "")
 
 
@@ -360,11 +360,11 @@ def _agent(script: Script, arguments: list[str]) -> TurnEnd:
     options = dict(zip(arguments[::2], arguments[1::2], strict=False))
     agent = script.agent(options.get("--agent", ""))
     if agent is None:
-        raise Refused(f'Unknown agent id "{options.get("--agent", "")}". Use "openclaw agents list".')
+        raise CommandLineError(f'Unknown agent id "{options.get("--agent", "")}". Use "openclaw agents list".')
     path = Path(options.get("--message-file", ""))
     text = path.read_text(encoding="utf-8")
     if not text.strip():
-        raise Refused(f"Message file is empty: {path}")
+        raise CommandLineError(f"Message file is empty: {path}")
     timeout, key = float(options.get("--timeout", "600")), options.get("--session-key", f"agent:{agent.id}:main")
     return Turn(script, agent, key.lower(), text, timeout, options.get("--model", "")).run()
 
@@ -383,14 +383,14 @@ def _ask(script: Script, arguments: list[str]) -> object:
         case ["config", "get", "gateway"] if isinstance(script.gateway, dict):
             return {"mode": "local", "port": int(number(script.gateway, "port", "gateway"))}
         case ["config", "get", name]:
-            raise Refused(f"Config path is valid but unset: {name}. The runtime default applies.")
+            raise CommandLineError(f"Config path is valid but unset: {name}. The runtime default applies.")
         case ["tasks", "show", token]:
             return _row(script, token)
         case ["gateway", "call", "agent.wait", "--params", parameters]:
             return _waited(script, json.loads(parameters)["runId"])
         case ["gateway", "call", "chat.history", "--params", parameters]:
             return _history(script, json.loads(parameters)["sessionKey"])
-    raise Refused(f"{NAME}: unsupported command: {' '.join(arguments)[:200]}")
+    raise CommandLineError(f"{NAME}: unsupported command: {' '.join(arguments)[:200]}")
 
 
 def _workspace(agent: Agent) -> str:
@@ -409,7 +409,7 @@ def _runs(script: Script) -> list[Run]:
 def _row(script: Script, token: str) -> dict[str, Any]:
     found = next((run for run in reversed(_runs(script)) if token in (run.id, run.begin["session_key"])), None)
     if found is None:
-        raise Refused(f"Task not found: {token}. Run `openclaw tasks list` to see recent task ids.")
+        raise CommandLineError(f"Task not found: {token}. Run `openclaw tasks list` to see recent task ids.")
     end = found.end or {}
     row = {"runId": found.id, "agentId": found.begin["agent"], "status": found.status}
     return row | {"toolUseCount": end.get("writes", 0), "error": end.get("error", "")}
