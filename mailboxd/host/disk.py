@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import resource
-import tempfile
 from pathlib import Path
 
 LOW_WATER = 512 << 20
@@ -60,6 +59,8 @@ def why_not_enough(folder: Path, *files: Path) -> str:
 
 
 def _try_to_write(folder: Path) -> None:
+    import tempfile  # only when a write has failed
+
     with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
         written = file.write(_TRIAL)
         if written < len(_TRIAL):
