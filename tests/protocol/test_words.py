@@ -94,7 +94,7 @@ def test_words_that_look_alike_have_one_skeleton_and_the_letter_is_named() -> No
     assert skeleton("2026") == "2026"
 
 
-OURS = ("agent", "approval", "budget_usd", "deadline", "depends_on", "limit", "reviewers", "timeout")
+OURS = ("agent", "approval", "budget_usd", "deadline", "depends_on", "limit", "repeat", "reviewers", "timeout")
 
 
 @pytest.mark.parametrize("word", [word for word in FOREIGN if word not in OURS])

@@ -159,9 +159,19 @@ class Intake:
         """Pass a message to the engine and record it; return its verdict, one of those in docs/messages.md."""
         message = parsed.message
         proof = self._trust.verify(file.raw or b"", message) if self._trust else Proof()
-        if parsed.assumed and file.in_place and (rest := self._is_rest(file)):
-            return rest
-        returned = self._returned(file, parsed)
+        corrected: Task | None = None
+        if parsed.assumed and file.in_place and (before := self._before(file)):
+            corrected = self._corrected(message, before[1])
+            if corrected is None and self._is_rest(before, file):
+                return "rejected"
+        ended = corrected is not None and corrected.phase.is_terminal
+        if (
+            corrected is not None
+            and isinstance(message, TaskMessage)
+            and not (ended and differs(corrected.origin, message))
+        ):
+            message = message.model_copy(update={"task_id": corrected.task_id})
+        returned = self._returned(file, parsed) if corrected is None else None
         task: str | None
         try:
             if self._trust:
@@ -181,7 +191,9 @@ class Intake:
             return "rejected"
         doubts = self._doubts(file, parsed, proof)
         warnings = [*doubts, *(f"the header {name} is missing" for name in parsed.omitted)]
-        if verdict == "duplicate" and parsed.assumed:
+        if corrected is not None:
+            doubts.append(_told_of(corrected, verdict, is_same_task=task == corrected.id))
+        elif verdict == "duplicate" and parsed.assumed:
             is_told = returned is not None and returned.known.is_told
             doubts = [] if is_told else [self._again(message, parsed.sha256, written_ns, returned)]
         notice = "; ".join(doubts)[:_MOST_DOUBTS] if verdict == "accepted" or parsed.assumed else ""
@@ -255,19 +267,29 @@ class Intake:
             f"To have it done again, {', or '.join(ways)}"
         )
 
-    def _is_rest(self, file: InboxFile) -> str:
-        """Reject a text with less than a message's headers as the rest of one just taken; the verdict, or empty."""
+    def _before(self, file: InboxFile) -> tuple[str, str | None] | None:
+        """The message that was just taken under the name of a text with less than its headers, and its task."""
         now = self._engine.now
         head = self._store.messages.head_of(file.name, earliest("msg", plus(now, -REST_SECONDS)))
         if head is None or self._store.messages.first_arrival(None, file.sha256 or ""):
-            return ""
+            return None
         message, task, at = head
-        if not is_rest(is_whole=False, in_place=file.in_place, seconds=to_epoch(now) - to_epoch(at)):
-            return ""
-        if self._store.messages.is_rejected(message) and corrects(
-            self._store.messages.body(message) or b"", file.raw or b""
-        ):
-            return ""
+        is_near = is_rest(is_whole=False, in_place=file.in_place, seconds=to_epoch(now) - to_epoch(at))
+        return (message, task) if is_near else None
+
+    def _corrected(self, message: AnyMessage, task_id: str | None) -> Task | None:
+        """The task of the message before a text, if the text corrects it: it is a person's, with the same title."""
+        task = self._store.tasks.get(task_id) if task_id else None
+        of_a_person = isinstance(message, TaskMessage) and message.from_ in OPERATORS and message.repeat is None
+        is_same = of_a_person and task is not None and (task.sender, task.title) == (message.from_, message.title)
+        return task if is_same else None
+
+    def _is_rest(self, before: tuple[str, str | None], file: InboxFile) -> bool:
+        """Reject a text as the rest of the message before it, unless that was rejected and this corrects it."""
+        message, task = before
+        body = self._store.messages.body(message) or b""
+        if self._store.messages.is_rejected(message) and corrects(body, file.raw or b""):
+            return False
         error = MessageError(
             "late-tail",
             f"it counts as the rest of message {message}, which was taken from inbox/{file.name} before: it lacks"
@@ -277,8 +299,8 @@ class Intake:
             file.name,
         )
         self.reject(file, error, task=task, of=message)
-        note_late_rest(self._store, file.name, message, now)
-        return "rejected"
+        note_late_rest(self._store, file.name, message, self._engine.now)
+        return True
 
     def reject(
         self,
@@ -674,6 +696,16 @@ class Intake:
                 order = Cancel(sender, text)
         self._engine.handle(task.id, order, Role.OPERATOR if person else Role.ORCHESTRATOR, person or message.from_)
         return "accepted", task.id
+
+
+def _told_of(corrected: Task, verdict: str, *, is_same_task: bool) -> str:
+    """What a person is told of a text that corrects the one that this task came from."""
+    name = corrected.local_id
+    if verdict == "duplicate":
+        return f"it says the same as the file of this name just before, from which the task {name} was made"
+    if is_same_task:
+        return f"it was taken as a correction of the task {name}, which was made from a file of this name"
+    return f"the task {name}, from a file of this name, has ended; this text was taken as work of its own"
 
 
 def _report_of(message: AnyMessage, answers: tuple[str, ...]) -> Answer | Progress:

@@ -15,11 +15,19 @@ from mailboxd.formats.protocol.head import Head, Place, read_head
 from mailboxd.formats.protocol.headers import CONVERTERS
 from mailboxd.formats.protocol.headings import Ticks, header_lines, misspelt, renamed, restraining_headers, ticks
 from mailboxd.formats.protocol.markdown import Section
+from mailboxd.formats.protocol.repeats import often_said
 from mailboxd.formats.protocol.spec import SPEC_SECTIONS
 from mailboxd.formats.protocol.strict_yaml import Yaml
 from mailboxd.formats.protocol.words import spelled
 
-_MENTION = re.compile(r"\s*(?:#+[ \t]+)?(@[A-Za-z0-9][\w.-]*)")
+_MENTION = re.compile(
+    r"\s*(?:#+[ \t]+)?(?:(?:(?:to|for|an|für|à|pour|para|per|dla|pro|для)[ \t]*:?[ \t]+)?(?P<at>@[A-Za-z0-9][\w.-]*)"
+    r"|(?:to|for|an|für|à|pour|para|per|dla|pro|для)[ \t]*:[ \t]*(?P<to>[A-Za-z][\w-]*)"
+    r"|(?P<told>[A-Za-z][\w-]*)(?:[,:]|[ \t]+(?:should|shall|must|has to|please|can you|could you|soll|sollte|muss|"
+    r"bitte|doit|devrait|debe|deve|powinien|должен|повинен)\b))",
+    re.IGNORECASE,
+)
+"""Somebody who is named first, as who is to do the work."""
 _LISTS = frozenset({"todo", "to_do", "todos", "tasks", "task_list", "todo_list", "backlog", "checklist"})
 """Names and titles of a list of several things to do."""
 _NUMBERED_ITEMS = re.compile(r"^[ \t]*[-*+][ \t]+\[[ xX]\][ \t]+\**T[0-9]{1,5}\b", re.MULTILINE)
@@ -73,7 +81,7 @@ def _convert(name: str, value: Yaml) -> None:
 
 
 def read_text(
-    text: str, sections: Sequence[Section], title: str, name: str, place: Place
+    text: str, sections: Sequence[Section], title: str, name: str, place: Place, *, is_repeated: bool = False
 ) -> tuple[tuple[Section, ...], list[str]]:
     """The sections of a person's text in our own words, with what is done already as context, and the doubts about it.
 
@@ -84,6 +92,8 @@ def read_text(
     if items.done:
         done = "\n".join(f"- {item}" for item in items.done)
         own = _with_context(own, f"These are already done; do not do them again:\n\n{done}")
+    if not is_repeated and (often := often_said(text)):
+        doubts.append(f"{excerpt(often)}: it is done once. To repeat it, drop it into mailbox/inbox/ with `repeat:`")
     return own, [*doubts, *_doubts_about(text, items, title, name, place)]
 
 
@@ -103,8 +113,9 @@ def _doubts_about(text: str, items: Ticks, title: str, name: str, place: Place) 
     """What in a text may be meant otherwise than it was taken."""
     doubts = []
     mention, own = _MENTION.match(text), place.agent
-    if mention and place.agents and (agent := place.agent_called(mention[1])) not in ("", own):
-        doubts.append(f"@{agent} is named first: {own} took it. If {agent} is to do it, write `agent: {agent}`")
+    named = mention[mention.lastgroup or 0] if mention else ""
+    if named and place.agents and (agent := place.agent_called(named)) not in ("", own):
+        doubts.append(f"{named} is named first: {own} took it. If {agent} is to do it, write `agent: {agent}`")
     if outside := header_lines(text):
         said = ", ".join(outside)
         doubts.append(f"{said}: such lines look like headers; outside of two lines `---` they are text")

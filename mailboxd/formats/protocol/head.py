@@ -43,7 +43,7 @@ from mailboxd.formats.protocol.words import (
 )
 
 _NOTHING = frozenset({"", "-", "none", "null", "n/a", "na", "no", "false", "nobody", "unassigned", "[]", "{}"})
-_LIMITS = ("timeout", "budget_usd", "budget_tokens", "max_attempts", "reviewers", "planned_actions")
+_LIMITS = ("timeout", "budget_usd", "budget_tokens", "max_attempts", "planned_actions")
 _LINKED = re.compile(r"\[\[([^\[\]|]+)(?:\|[^\[\]]*)?\]\]|#([0-9]+)")
 _FULL_TIME = re.compile(r"[0-9-]{10}[Tt ][0-9:.]{5,18}")
 _MOST_NAMES = 100
@@ -144,6 +144,8 @@ class _HeadReader:
             if name in header and name != key:
                 self._twice(key, name)
             reader = _READERS.get(name)
+            if isinstance(value, dict) and reader is None and not key.startswith("x-"):
+                self._require_free(key, value)
             if reader is not None:
                 reader(self, key, value)
             elif name in self.known:
@@ -158,6 +160,12 @@ class _HeadReader:
         if self.sections:
             self.head.text = join_body("", "", self.sections).rstrip("\n")
         return self.head
+
+    def _require_free(self, key: str, value: Mapping[str, Yaml]) -> None:
+        """Raises MessageError for what restrains below a key where nothing reads it."""
+        if inner := next(filter(restrains, value), ""):
+            problem = f"{excerpt(inner)} stands below {excerpt(key)}, where nothing reads it"
+            self._fail("unknown-field", key, problem, f"Write `{inner[:80]}:` at the beginning of a line.")
 
     def _name(self, key: str) -> str:
         """Our name of a key that is none of the known ones; itself if it has none."""
@@ -294,13 +302,29 @@ class _HeadReader:
                 self._put("agent", key, found[0])
             return
         stranger = names[found.index("")]
-        near = meant(stranger.removeprefix("@"), self.place.agents)
-        if spelled(key) in PERSONS and not near:
+        if spelled(key) in PERSONS and not self._near(stranger):
             self.head.doubts.append(f"{key}: {excerpt(stranger)} is no agent; {self.place.agent} does the work")
             return
-        known = ", ".join(sorted({*self.place.agents, self.place.agent}))
-        hint = f"Did you mean {near}? " if near else ""
-        hint += f"Write one of {known}, or remove the line: then {self.place.agent} does it."
+        self._no_agent(key, stranger, f"then {self.place.agent} does it.")
+
+    def _reviewers(self, key: str, value: Yaml) -> None:
+        names = self._listed(key, value) if self.place.agents else ()
+        found = [self.place.agent_called(name) for name in names]
+        if not all(found):
+            stranger = names[found.index("")]
+            if self.by_person:
+                self._no_agent(key, stranger, "what a person is to approve goes under `## Planned Actions`.")
+            self.head.doubts.append(f"{key}: {excerpt(stranger)} is no agent here; the task waits for its review")
+        self._limit(key, [*found] if names and all(found) else value)
+
+    def _near(self, stranger: str) -> str:
+        """The agent whose name is nearly that of a stranger; empty for none."""
+        return meant(stranger.removeprefix("@"), self.place.agents)
+
+    def _no_agent(self, key: str, stranger: str, without: str) -> NoReturn:
+        """Refuse the name of a stranger; `without` says what follows if the line is removed."""
+        near, known = self._near(stranger), ", ".join(sorted({*self.place.agents, self.place.agent}))
+        hint = f"{f'Did you mean {near}? ' if near else ''}Write one of {known}, or remove the line: {without}"
         self._fail("unknown-agent", key, f"{key} names {excerpt(stranger)}, which is no agent here", hint)
 
     def _depends_on(self, key: str, value: Yaml) -> None:
@@ -458,6 +482,8 @@ class _HeadReader:
         near = KEYS.get(plain, plain) if odd and plain in {*KEYS, *self.known} else ""
         near = near or meant(key, {*self.known, *_READERS}) or meant(key, KEYS)
         problem = f"{excerpt(key)} may be meant as a limit, an order or an approval, and is none that is known here"
+        if foreign(key) == "repeat":
+            problem = f"{excerpt(key)} says that it is repeated, in a word that is not read here"
         if odd:
             at, letter = odd
             problem = f"letter {at} of the key {excerpt(key)} is {letter.title()}, which only looks like another"
@@ -504,6 +530,7 @@ _READERS: dict[str, Callable[[_HeadReader, str, Yaml], None]] = {
     "not_before": _HeadReader._not_before,
     "repeat": _HeadReader._repeat,
     "agent": _HeadReader._agent,
+    "reviewers": _HeadReader._reviewers,
     "depends_on": _HeadReader._depends_on,
     "needs": _HeadReader._depends_on,
     "labels": _HeadReader._labels,

@@ -753,7 +753,7 @@ class _Reader:
             title = title[: _MAX_PLAIN_TITLE - 1] + "…"
         unique, stem = self.digest[:8], name if isinstance(name, str) else stem
         task_id = f"{stem[:119]}-{unique}" if is_id(stem) else readable(unique, stem, title)
-        sections, doubts = read_text(text, body.sections, title, stem, self.place)
+        sections, doubts = read_text(text, body.sections, title, stem, self.place, is_repeated="repeat" in header)
         self.warnings += doubts
         preamble = body.preamble
         if not any(section.is_called("Instructions") for section in sections):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from itertools import pairwise, zip_longest
+from itertools import islice, pairwise, zip_longest
 
 from mailboxd.core.sanitize import excerpt
 from mailboxd.errors import MessageError
@@ -44,6 +44,8 @@ _PLACEHOLDER = re.compile(
 """A line that only says what belongs there, without its mark of a list and its label."""
 _SAYS_LITTLE = re.compile(r"(?:todo|fixme|tbd|tbc|n/a|\.{3,}|…|_{3,})[.:!…]*", re.IGNORECASE)
 """One that does not take from a title what it says."""
+_IN_BRACKETS = re.compile(r"\[[^\[\]\n]{2,80}\][.:]?")
+"""What many templates put around what belongs there; it takes two of them, for one may be a remark."""
 _IN_ANGLES = re.compile(r"<([^<>@:/=\"\n]{2,80})>[.]?")
 _ITALIC = re.compile(rf"([*_])(?:{_FILL})[.…:?]*\1", re.IGNORECASE)
 _ASKS = re.compile(
@@ -74,7 +76,7 @@ _SECTIONS = frozenset(
     {*KEYS, "context", "background", "scope_in", "scope_out", "inputs", "outputs", "risks", "notes", "checks", "dag"}
 )
 """Headings of templates for tasks."""
-_FORMAT = re.compile(r"\s*(?:<\?xml\b|<rss\b|<!doctype html\b|<html\b|<opml\b|BEGIN:V[A-Z]+|\{\\rtf)", re.IGNORECASE)
+_FORMAT = re.compile(r"\s*(?:<\?xml\b|<rss\b|<!doctype\b|<html\b|<opml\b|BEGIN:V[A-Z]+|\{\\rtf)", re.IGNORECASE)
 """Beginnings of texts that only programs write."""
 _KEY = re.compile(r"([A-Za-z][\w -]{0,40}):")
 _ROLE = {"tools", "allowed_tools", "disallowed_tools", "color", "permission_mode"}
@@ -84,6 +86,9 @@ _YOU_ARE = re.compile(
 _TICKED = re.compile(r"\s*(?:[-*+]|\d+[.)])\s+\[[xX✓✔]\]\s.*|[xX] \d{4}-\d\d-\d\d .*")
 _OF_TASKS = frozenset({"title", "agent", "deadline", "depends_on", "status", "priority", "repeat", "not_before"})
 """Our names of headers that only a task has in a file."""
+_DASHES = re.compile(r"[ \t]*(?:-{3,}|[\u2014\u2013]{1,3})[ \t]*")
+"""`---`, and what editors make of it."""
+_TASK = re.compile(r"# (?:Task|Aufgabe|Todo): *\S", re.IGNORECASE)
 _DIFF = re.compile(r"diff --git |Index: \S|From [0-9a-f]{40} |--- \S[^\n]*\n\+\+\+ \S")
 _OF_A_LOG = re.compile(
     r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?\S*\]?[ \t]+"
@@ -100,8 +105,12 @@ _SAID = re.compile(
     rf"|(?:\*\*(?P<bold>[^*\n]{{1,40}})\*\*|(?P<dash>[^\W\d][\w .-]{{0,40}}?) —"
     r"|(?P<comma>[^\W\d][\w .-]{0,40}?),)[ \t]+"
     rf"\[?(?:(?:[Tt]oday|[Yy]esterday|{_DAY})(?: at)? )?{_HOUR}\]?"
+    rf"|(?P<spaces>[^\W\d][\w .-]{{0,40}}?)[ \t]{{2,}}{_HOUR}"
+    rf"|\[?(?:{_DAY},?[ T])?{_HOUR}\]?[ \t]+<[@+%~&! ]?(?P<nick>[^<>\s]{{1,40}})> \S.*"
 )
 """A line of a chat that was saved: who said it, and when."""
+_BEFORE_A_CHAT = 3
+"""Lines in which its first one is looked for: some logs begin with a line of their own."""
 _MOST_LINES = 5_000
 
 
@@ -119,6 +128,7 @@ def refusal(name: str, raw: bytes) -> MessageError | None:
         _without_text,
         _ticked,
         _headers_below,
+        _two_headings,
         _only_headers,
         _chat,
     )
@@ -213,9 +223,12 @@ def _unfilled_text(lines: Sequence[str], start: int) -> MessageError | None:
     is_request = not _OF_REQUESTS.isdisjoint(map(spelled, headings))
     has_title = bool(headings) and spelled(headings[0]) not in _SECTIONS and not _TITLE.fullmatch(headings[0])
     place = ""
+    bracketed = sum(1 for line in body if _IN_BRACKETS.fullmatch(_said_in(line)))
     for line in body:
-        heading = _HEADING.match(line)
-        said = (heading[2] if heading else _MARK_OF_ITEM.sub("", line, 1)).strip()
+        heading, said = _HEADING.match(line), _said_in(line)
+        if bracketed > 1 and _IN_BRACKETS.fullmatch(said):
+            place = place or said
+            continue
         if _is_place(said) or _is_place(_LABEL.sub("", said, 1)):
             place = place or ("" if has_title and _SAYS_LITTLE.fullmatch(said) else said)
         elif not heading and not _EMPTY.fullmatch(line) and not (is_request and _BOX.fullmatch(line)):
@@ -226,6 +239,12 @@ def _unfilled_text(lines: Sequence[str], start: int) -> MessageError | None:
     number = next((number for number, line in enumerate(lines[start:], start + 1) if bare in line), start + 1)
     problem = f"{excerpt(place)} and the rest only say what belongs there: it is a template that was not filled in"
     return MessageError("unfilled", problem, "Write what is to be done, and send the file again.", line=number)
+
+
+def _said_in(line: str) -> str:
+    """A line without the mark of a heading or an item."""
+    heading = _HEADING.match(line)
+    return (heading[2] if heading else _MARK_OF_ITEM.sub("", line, 1)).strip()
 
 
 def _with_comments_read(text: str) -> str:
@@ -255,7 +274,8 @@ def _without_text(lines: Sequence[str]) -> MessageError | None:
         return None
     titles = [found[2].strip() for found in headings]
     named = [title for title in titles if spelled(title.rstrip(":")) not in _SECTIONS and not _TITLE.fullmatch(title)]
-    if len(named) > 1:  # an outline of its own headings may say enough
+    asks = any(line.lstrip().startswith("<!--") for line in said)
+    if len(named) > 1 and not asks:  # an outline of its own headings may say enough
         return None
     problem = f"there is no text below the headings {', '.join(excerpt(title) for title in titles[:4])}"
     return MessageError("no-text", problem, "Write what has to be done below them, and send the file again.")
@@ -277,12 +297,12 @@ def _headers_below(lines: Sequence[str]) -> MessageError | None:
     """Headers between two lines `---` that do not stand at the start."""
     header = _front_matter(lines)
     start = header.stop + bool(header)
-    if not any(line.rstrip() == "---" for line in lines[start:]):
+    if not any(map(_DASHES.fullmatch, lines[start:])):
         return None
     inside, _ = fenced(list(lines))
-    rules = [number for number in range(start, len(lines)) if lines[number].rstrip() == "---" and not inside[number]]
+    rules = [number for number in range(start, len(lines)) if _DASHES.fullmatch(lines[number]) and not inside[number]]
     for first, last in pairwise(rules):
-        rows = lines[first + 1 : last]
+        rows = [row.strip() for row in lines[first + 1 : last]]
         names = [KEYS.get(name, name) for row in rows if (found := _KEY.match(row)) and (name := spelled(found[1]))]
         if not names or len(names) < len(rows) or _OF_TASKS.isdisjoint(names):
             continue
@@ -293,7 +313,21 @@ def _headers_below(lines: Sequence[str]) -> MessageError | None:
         if any(row.strip() for row in lines[:first]):
             problem = f"the headers between two lines `---` begin in line {line}, below other text"
             return MessageError("no-frontmatter", problem, "Move them to the very start of the file.", line=line)
+        if lines[first].rstrip() != "---":
+            problem = f"the lines around the headers are not `---`, but {excerpt(lines[first].rstrip())}"
+            hint = "Write two lines `---`, and nothing before them."
+            return MessageError("no-frontmatter", problem, hint, line=line)
     return None
+
+
+def _two_headings(lines: Sequence[str]) -> MessageError | None:
+    """Two titles `# Task: ...`."""
+    inside, _ = fenced(list(lines))
+    titles = [number for number, line in enumerate(lines, 1) if _TASK.match(line) and not inside[number - 1]]
+    if len(titles) < 2:
+        return None
+    problem = f"there are two tasks in it: the second begins in line {titles[1]}"
+    return MessageError("list-of-tasks", problem, "Send one file for each.", line=titles[1])
 
 
 def _only_headers(lines: Sequence[str]) -> MessageError | None:
@@ -313,13 +347,12 @@ def _only_headers(lines: Sequence[str]) -> MessageError | None:
 
 def _chat(lines: Sequence[str]) -> MessageError | None:
     """What several people said to each other, as messengers save it."""
-    first = next((line for line in lines if line.strip()), "")
-    if not _SAID.fullmatch(first.strip()):
+    if not any(map(_SAID.fullmatch, islice(filter(None, map(str.strip, lines)), _BEFORE_A_CHAT))):
         return None
     rows = [_SAID.fullmatch(line.strip()) for line in lines]
     # without a text behind it or below it, it is a table of times
     below = [bool(line.strip()) and row is None for line, row in zip(lines, rows, strict=True)][1:]
-    said = [row for row, has_text in zip_longest(rows, below) if row and (row["one"] or has_text)]
+    said = [row for row, has_text in zip_longest(rows, below) if row and (row["one"] or row["nick"] or has_text)]
     if len(said) < 2:
         return None
     people = dict.fromkeys((found[found.lastgroup or 0]).strip() for found in said)

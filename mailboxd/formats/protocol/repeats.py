@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from itertools import islice
 
 from cronsim import CronSim, CronSimError
 
@@ -49,6 +50,36 @@ _MONTHLY = re.compile(
 )
 _DAYLESS = frozenset({"weekly", "every week", "each week", "monthly", "every month", "each month"})
 _EVERY_DAY = frozenset({"daily", "day", "every day", "each day", "nightly", "every night", "every morning"})
+
+
+_DAY_WORDS = (
+    r"(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day|weekday|workday|day|week|month|year|morning|evening|night|hour)s?"
+    r"|(?:mon|diens|donners|frei|sams|sonn)tag|mittwoch|tage?|wochen?|monate?|jahr|morgen|abend|stunden?"
+    r"|(?:lun|mar|mercre|jeu|vendre|same)di|dimanche|jours?|semaines?|mois|ans?|matins?|soirs?"
+    r"|lunes|martes|miércoles|jueves|viernes|sábados?|domingos?|días?|semanas?|mes(?:es)?|años?|mañanas?|noches?"
+    r"|(?:segunda|terça|quarta|quinta|sexta)(?:-feira)?s?|dias?|manhãs?"
+    r"|(?:lune|marte|mercole|giove|vener)dì|sabato|domenica|giorn[oi]|settiman[ae]|mattin[ae]"
+    r"|(?:maan|dins|woens|donder|vrij|zater|zon)dag|dagen|dag|weken|week|maand"
+    r"|poniedziałek|dzień|tydzień|miesiąc|pondělí|úterý|středu|čtvrtek|pátek|den|týden|měsíc"
+    r"|понедельник|вторник|среду|четверг|пятницу|день|неделю|месяц|понеділка|понеділок|дня|тижня|тиждень|місяця|місяць"
+    r"|pazartesi|salı|çarşamba|perşembe|cuma|gün|hafta|ay"
+)
+_OFTEN = re.compile(
+    r"(?:every|each|jede[nrsm]?|alle|chaque|tous les|toutes les|cada|todos los|todas las|todos os|todas as|todo|toda|"
+    r"ogni|elke|iedere|każdy|każdego|co|každý|každé|každou|каждый|каждую|каждое|кожного|кожен|her)"
+    rf" (?:(?:other|second|single|zweiten?|[0-9]{{1,3}}) )?(?:{_DAY_WORDS})\b"
+    r"|(?:daily|nightly|weekly|monthly|hourly)(?= (?:at|on) |[,:.]|\Z)"
+    r"|(?:täglich|wöchentlich|monatlich|stündlich|codziennie|ежедневно|еженедельно|щодня|щотижня|щопонеділка)\b"
+    r"|每(?:天|日|周|週|月|年|星期)|毎(?:日|週|月|朝|年)|매(?:일|주|월|년)|हर (?:दिन|रोज|सप्ताह|हफ|महीने|सोमवार)"
+    r"|كل (?:يوم|أسبوع|شهر|صباح)",
+    re.IGNORECASE,
+)
+
+
+def often_said(text: str) -> str:
+    """The words at the beginning of one of the first lines of `text` that say how often work is done; empty if none."""
+    lines = islice(filter(None, (line.strip(" \t#*_>-") for line in text[:2_000].split("\n"))), 2)
+    return next((found[0] for line in lines if (found := _OFTEN.match(line))), "")
 
 
 @dataclass(frozen=True, slots=True)

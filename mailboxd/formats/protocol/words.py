@@ -74,7 +74,12 @@ STATUS = _table({"done": "success succeeded successful completed complete ok fin
 OPEN = frozenset({"", "todo", "to_do", "open", "pending", "new", "none", "backlog", "not_started", "planned"})
 """A status that every task has that nobody has begun."""
 CLOSED = frozenset(
-    {*STATUS, "closed", "resolved", "cancelled", "canceled", "archived", "wontfix", "won_t_do", "[x]", "x"}
+    {*STATUS, "closed", "resolved", "cancelled", "canceled", "archived", "wontfix", "won't_fix", "[x]", "x"}
+    | {"won_t_do", "won't_do", "wont_do", "not_planned", "abandoned", "declined", "obsolete", "duplicate"}
+    | {"erledigt", "abgeschlossen", "fertig", "abgebrochen", "storniert", "terminé", "terminée", "annulé", "hecho"}
+    | {"terminado", "completado", "cancelado", "concluído", "feito", "fatto", "completato", "annullato", "klaar"}
+    | {"zrobione", "zakończone", "hotovo", "dokončeno", "выполнено", "завершено", "готово", "сделано", "виконано"}
+    | {"зроблено", "bitti", "tamamlandı", "完成", "已完成", "完了", "済", "완료", "पूर्ण", "مكتمل"}
 )
 """A status of work that is not to be done (any more)."""
 VERDICTS = _table(
@@ -202,11 +207,14 @@ FOREIGN = _table(
         " échéance date_d'échéance date_limite date_butoir délai plazo fecha_límite fecha_de_entrega vencimiento"
         " fecha_de_vencimiento prazo data_limite data_de_entrega data_de_vencimento scadenza data_di_scadenza termijn"
         " uiterste_datum vervaldatum termin_wykonania ostateczny_termin срок крайний_срок срок_исполнения"
-        " дедлайн 截止 截止日期 截止日 截止时间 期限 最后期限 到期日 締切 締め切り 締切日 期日 納期",
+        " дедлайн lhůta termín_dokončení uzávěrka термін крайній_термін son_tarih bitiş_tarihi teslim_tarihi"
+        " 마감 마감일 기한 अंतिम_तिथि समय_सीमा الموعد_النهائي"
+        " تاريخ_الاستحقاق 截止 截止日期 截止日 截止时间 期限 最后期限 到期日 締切 締め切り 締切日 期日 納期",
         "budget_usd": "kostenlimit kostengrenze kostenrahmen höchstkosten maximale_kosten max_kosten plafond"
         " coût_max coût_maximum coût_maximal dépense_max presupuesto coste_máximo costo_máximo gasto_máximo orçamento"
         " custo_máximo gasto_máximo costo_massimo spesa_massima begroting kostenlimiet budżet maksymalny_koszt"
-        " limit_kosztów бюджет максимальная_стоимость лимит_расходов 预算 预算上限 费用上限 予算 予算上限 費用上限",
+        " limit_kosztów бюджет максимальная_стоимость лимит_расходов 预算 预算上限 费用上限 予算 予算上限 費用上限"
+        " rozpočet ліміт_витрат bütçe 예산 बजट الميزانية",
         "timeout": "zeitlimit höchstdauer maximale_dauer durée_max durée_maximale tiempo_límite duración_máxima"
         " tempo_limite duração_máxima tempo_massimo durata_massima tijdslimiet maximale_duur limit_czasu"
         " maksymalny_czas лимит_времени таймаут 超时 时限 时间限制 タイムアウト 制限時間 時間制限",
@@ -214,32 +222,41 @@ FOREIGN = _table(
         " 限制 上限 限度 制限",
         "approval": "freigabe genehmigung zustimmung bestätigung approbation autorisation aprobación autorización"
         " visto_bueno aprovação autorização approvazione autorizzazione goedkeuring toestemming zatwierdzenie"
-        " akceptacja zgoda согласование одобрение утверждение разрешение подтверждение 审批 批准 核准 承認 決裁",
+        " akceptacja zgoda согласование одобрение утверждение разрешение подтверждение 审批 批准 核准 承認 決裁"
+        " schválení souhlas погодження схвалення затвердження дозвіл onay izin 승인 허가 स्वीकृति अनुमोदन موافقة اعتماد",
         "reviewers": "prüfer prüferin gutachter relecteur relecteurs relectrice vérificateur revisor revisores revisore"
         " revisori beoordelaar beoordelaars recenzent recenzenci weryfikator рецензент рецензенты проверяющий ревьюер"
-        " 审核 审核人 审阅人 审查人 评审 评审人 复核人 レビュー レビュアー レビュー担当 査読者",
+        " 审核 审核人 审阅人 审查人 评审 评审人 复核人 レビュー レビュアー レビュー担当 査読者"
+        " recenzenti kontrolor рецензенти перевіряючий gözden_geçiren 검토자 समीक्षक المراجع",
         "depends_on": "abhängig_von hängt_ab_von abhängigkeit abhängigkeiten voraussetzung voraussetzungen wartet_auf"
         " blockiert_von blockiert_durch dépend_de dépendances bloqué_par prérequis en_attente_de depende_de"
         " dependencias bloqueado_por después_de dependências depois_de dipende_da dipendenze bloccato_da prerequisiti"
         " afhankelijk_van afhankelijkheden geblokkeerd_door wacht_op zależy_od zależności zablokowane_przez czeka_na"
         " зависит_от зависимости заблокировано ожидает 依赖 依赖于 前置任务 前置条件 先决条件 取决于 依存 依存先"
-        " 前提条件 先行タスク",
+        " 前提条件 先行タスク závisí_na závislosti čeká_na blokováno залежить_від залежності чекає_на заблоковано"
+        " bağımlı bağımlılıklar 선행_작업 의존",
         "agent": "zuständig zuständige bearbeiter bearbeiterin verantwortlich verantwortlicher beauftragter"
         " zugewiesen zugewiesen_an ausführender responsable assigné assigné_à attribué_à exécutant asignado asignado_a"
         " encargado ejecutor responsável atribuído_a encarregado responsabile assegnato_a assegnatario incaricato"
         " esecutore verantwoordelijke toegewezen_aan uitvoerder odpowiedzialny przypisany_do wykonawca исполнитель"
         " ответственный назначен назначено агент agente 代理 智能体 エージェント 에이전트 담당자 负责人 执行者 "
-        "执行人 指派给 分配给 责任人 经办人 担当 担当者 実行者 責任者",
+        "执行人 指派给 分配给 责任人 经办人 担当 担当者 実行者 責任者 odpovědný"
+        " přiřazeno řešitel vykonavatel виконавець відповідальний призначено sorumlu atanan जिम्मेदार المسؤول",
+        "repeat": "wiederholen wiederholung wiederholt turnus répéter répétition récurrence repetir repetición"
+        " recurrencia ripetere ripetizione repetição herhalen herhaling powtarzaj powtarzanie opakovat opakování"
+        " повторять повтор повторювати tekrar tekrarla 重复 繰り返し 반복 दोहराएँ تكرار",
     }
 )
-"""What restrains in other languages, as `spelled` gives it, to our name; `approval` and `limit` are no headers. They
-are not read, for their values may be of that language, too: what to write instead is said."""
+"""What restrains or repeats in other languages, as `spelled` gives it, to our name; `approval` and `limit` are no
+headers. They are not read, for their values may be of that language, too: what to write instead is said."""
 
 
 def _folded(word: str) -> str:
     """A word without accents, for those who have no key for them."""
     plain = unicodedata.normalize("NFKD", word)
-    return unicodedata.normalize("NFC", "".join(one for one in plain if not unicodedata.combining(one)))
+    return unicodedata.normalize("NFC", "".join(one for one in plain if not unicodedata.combining(one))).replace(
+        "ı", "i"
+    )
 
 
 _UMLAUTS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss"})
