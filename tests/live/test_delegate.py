@@ -179,7 +179,9 @@ def company_on(found_apart: FoundApart, release: str, mode: str) -> LiveCompany:
 
 @pytest.mark.parametrize("release", some_of(RELEASES, OPENCLAW))
 def test_a_day_of_an_agent_that_only_knows_sessions_spawn(found_apart: FoundApart, release: str) -> None:
-    """The gateway is killed in it. Every result comes into the chat once, and no work is done twice."""
+    """Gateway and daemon are killed in it, and work is given away while no daemon runs. Every result comes into the
+    chat once, and no work is done twice.
+    """
     company = company_on(found_apart, release, "takeover")
     alpha, model = company["alpha"], company.model
     jobs = ("first", "second", "third")
@@ -195,9 +197,11 @@ def test_a_day_of_an_agent_that_only_knows_sessions_spawn(found_apart: FoundApar
     company.gateway.start()
     assert chat(company.gateway, "Please do the third").returncode == 0
     offered(company, "tool")  # without the takeover both versions call ours by its name
+    alpha.kill()
     says(company, "Please do the fourth", Tool("mailboxd_delegate", {"agent": "self", "task": "fourth job"}))
     model.on(Text("The word is fourth-word."), agent="alpha", task="fourth-job.*")
     assert chat(company.gateway, "Please do the fourth").returncode == 0
+    alpha.start()
     model.release()
     all_are_heard(company, [*jobs, "fourth"])
     assert not model.made(agent="gamma"), "OpenClaw's allowAgents holds"
