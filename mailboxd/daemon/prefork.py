@@ -24,11 +24,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-# what a daemon imports when it needs it, the first task at the latest: imported here, it is shared
+# what a daemon imports when it needs it, the first task or the first morning at the latest: imported here, it is shared
 import jinja2  # noqa: F401
 import pydantic.dataclasses  # noqa: F401
 import tzlocal  # noqa: F401
 
+import mailboxd.hub.client.report
 import mailboxd.perform.agents.gateway.pairing  # noqa: F401
 from mailboxd.daemon import supervise
 from mailboxd.daemon.restarts import MOST, PAUSE, WITHIN, Restarts, Then

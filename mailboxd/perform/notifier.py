@@ -53,7 +53,6 @@ from mailboxd.formats.mailbox.layout import Workspace
 from mailboxd.formats.protocol.markdown import quote_fence
 from mailboxd.formats.protocol.repeats import RuleTimes, read_repeat
 from mailboxd.formats.user import registry
-from mailboxd.hub.client.report import other_hosts
 from mailboxd.ledger import attention, overview
 from mailboxd.ledger.attention import Item, Need
 from mailboxd.ledger.attention_queries import opened_together
@@ -387,6 +386,8 @@ class PeopleNotifier:
 
     def _everywhere(self) -> Overview:
         """The overview of this workspace, of the user's others, and of the other hosts of the hub."""
+        from mailboxd.hub.client.report import other_hosts  # once a day, and only where somebody gets the list
+
         with suppress(ConfigError, WorldError):
             registered = [ws.root for ws in registry.workspaces(os.environ)]
             hosts = other_hosts(os.environ, self.engine.clock.now())

@@ -11,11 +11,10 @@ import socket
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from mailboxd.core.explain.overview_details import AgentThere, HostRow, ItemThere, MailThere
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import POOL
@@ -24,6 +23,9 @@ from mailboxd.host.system import system
 from mailboxd.hub.files.membership import STATUS, Membership
 from mailboxd.hub.files.view import NOT_RUNNING, older
 from mailboxd.hub.wire.presence import AgentCard, HostSigns, MailCard, Waiting
+
+if TYPE_CHECKING:
+    from mailboxd.core.explain.overview_details import AgentThere, HostRow, ItemThere, MailThere
 
 SOCKET = "ask"
 _MORE, _REVOKING = 5.0, 600.0
