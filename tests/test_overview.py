@@ -320,7 +320,7 @@ def test_a_part_of_the_work_of_an_agent_beside_it_runs_only_once(stage: Stage, e
 def test_of_another_host_is_told_what_its_card_says() -> None:
     item = {
         "kind": "question", "text": "Which?", "command": "ssh mars mailboxd answer", "since": None, "task": "t",
-        "id": "", "until": None, "details": "", "agent": "mars.beta", "may_decide": False, "host": "mars",
+        "id": "", "until": NOW, "details": "", "tasks": 3, "agent": "mars.beta", "may_decide": False, "host": "mars",
     }  # fmt: skip
     row: Any = {
         "host": "mars", "state": "ok", "why": "", "troubles": [], "attention": [item], "attention_count": 3,
@@ -330,6 +330,7 @@ def test_of_another_host_is_told_what_its_card_says() -> None:
     require(found.as_json(), OverviewDetails)
     (line,) = found.decide.lines
     assert (line.place.host, line.place.agent, line.may_decide, found.decide.total) == ("mars", "mars.beta", False, 3)
+    assert (line.item.until, line.item.tasks) == (NOW, 3)
     assert [(place.place.agent, str(place.grade), place.open) for place in found.places] == [
         ("mars.beta", "green", 4),
         ("mars.new", "off", 0),

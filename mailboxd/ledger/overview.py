@@ -597,6 +597,7 @@ def _of_host(now: str, row: HostRow) -> Overview:
                 item["id"],
                 item["until"],
                 item["details"],
+                item["tasks"],
             ),
             may_decide=item["may_decide"],
         )

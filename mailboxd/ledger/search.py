@@ -54,9 +54,8 @@ class SearchQuery:
     limit: int = 20
 
 
-@final
-class SearchHit(TypedDict):
-    """A place where a search found its words: the JSON of `search`."""
+class IndexHit(TypedDict):
+    """A place in a workspace where a search found its words."""
 
     seq: int
     """Of its event."""
@@ -74,6 +73,16 @@ class SearchHit(TypedDict):
     where: str
     snippet: str
     """The words around, what was found in square brackets."""
+
+
+@final
+class SearchHit(IndexHit):
+    """The same with where that is: the JSON of `search`. `seq` is 0 where a host with an earlier version has it."""
+
+    agent: str
+    """Whose workspace it is."""
+    host: str
+    """Empty: this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +144,7 @@ class Index:
         except sqlite3.Error as error:
             raise StoreError(f"{self._path}: the search index cannot be created: {error}") from error
 
-    def find(self, wanted: SearchQuery) -> list[SearchHit]:
+    def find(self, wanted: SearchQuery) -> list[IndexHit]:
         """Matches, best first. Raises Refused for a query without a word, StoreError."""
         where, args = ["texts MATCH ?"], [fts_query(wanted.query)]
         for column, value in (("e.at >= ?", wanted.since), ("e.at < ?", wanted.until), ("e.type = ?", wanted.type)):
@@ -154,7 +163,7 @@ class Index:
             " FROM texts JOIN entries e ON e.id = texts.rowid LEFT JOIN main_db.tasks t ON t.id = e.task"
             f" WHERE {' AND '.join(where)} ORDER BY bm25(texts), e.seq DESC"
         )
-        found: list[SearchHit] = []
+        found: list[IndexHit] = []
         needs: dict[str, str | None] = {}
         try:
             for row in self._opened().execute(sql, args):
@@ -277,7 +286,7 @@ def _add(db: sqlite3.Connection, entry: _Entry) -> None:
     db.execute("INSERT INTO texts (rowid, text) VALUES (?, ?)", (cursor.lastrowid, entry.text))
 
 
-def _hit(row: Sequence[Any], need: str | None) -> SearchHit:
+def _hit(row: Sequence[Any], need: str | None) -> IndexHit:
     seq, at, kind, place, agents, task, phase, mode, attempt, parent, has_result, snippet, _ = row
     columns = {"phase": phase, "mode": mode, "attempt": attempt}
     status = status_of(columns, has_result=bool(has_result), as_child=parent is not None) if phase else None

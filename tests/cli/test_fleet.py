@@ -40,7 +40,7 @@ def test_fleet_shows_workspaces_that_need_attention_first(fleet: dict[str, Stage
     rows = {Path(row["workspace"]).name: row for row in printed(result.stdout)}
     assert list(rows)[-1] == "alpha"
     assert (rows["alpha"]["state"], rows["alpha"]["health"], rows["alpha"]["attention"]) == ("ok", "off", [])
-    assert rows["beta"]["open"] == {"circuit_open": 1}
+    assert (rows["beta"]["open"], rows["beta"]["phases"]) == (1, {"circuit_open": 1})
     assert rows["beta"]["daemon"]["running"]
     assert [(item["kind"], item["task"]) for item in rows["beta"]["attention"]] == [("daemon", ""), ("circuit", "lost")]
     assert (rows["gamma"]["agent"], rows["gamma"]["state"]) == ("gamma", "unreadable")

@@ -31,9 +31,16 @@ from tests.hub.test_security import Spy, as_gamma
 from tests.store.shapes import require, require_made_of
 
 NOW, EARLIER, LONG_AGO = "2026-11-25T10:00:00.000Z", "2026-11-25T09:59:30.000Z", "2026-11-24T10:00:00.000Z"
+LATER = "2026-11-25T11:00:00.000Z"
 WRITER = AgentCard(role="Writes", health="amber", open=3, waiting=1)
 ASKED = Waiting(
-    agent="writer", kind="approval", text="asks for your approval", command="mailboxd -w /ws inbox", id="apr_01ABCDEF"
+    agent="writer",
+    kind="approval",
+    text="asks for your approval",
+    command="mailboxd -w /ws inbox",
+    id="apr_01ABCDEF",
+    until=LATER,
+    tasks=2,
 )
 
 
@@ -58,6 +65,7 @@ def test_a_host_shows_its_agents_what_waits_there_and_the_command_that_decides_f
         "beta.writer",
         "mailboxd approve beta.writer:abcdef",
     )
+    assert (item["until"], item["tasks"]) == (LATER, 2)
     signs = signs.model_copy(update={"news": News(items=(ASKED,))})
     assert row(signs)["attention"][0]["command"] == "ssh beta 'mailboxd -w /ws inbox'"
 
@@ -198,6 +206,7 @@ def test_a_search_asks_each_host_that_allows_it_and_names_those_that_do_not_answ
     found = search(alpha, "penguins")
     assert {hit["host"] for hit in found["hits"]} == {"beta"}
     assert {(hit["agent"], hit["task"]) for hit in found["hits"]} == {("b", "figures")}
+    assert all(hit["seq"] and "b" in hit["agents"] for hit in found["hits"])
     assert found["silent"] == {
         "delta": "show in hub.yaml of delta does not let alpha search there",
         "gamma": "its hub process is not connected to the server",

@@ -27,7 +27,6 @@ from mailboxd.ledger.search import SearchHit, SearchQuery, fts_query
 
 if TYPE_CHECKING:
     from mailboxd.formats.keys import PublicKey
-    from mailboxd.hub.client.ask import HitThere
 
 _HEAD = re.compile(r"([0-9]{1,15}):([0-9a-f]{64})", re.ASCII)
 
@@ -137,9 +136,9 @@ def _perhaps_more(found: Sequence[Any], limit: int) -> list[str]:
     return [f"… these are the best {limit}; --limit N shows more"] if len(found) == limit else []
 
 
-def _hits(found: Sequence[SearchHit | HitThere]) -> Iterator[str]:
+def _hits(found: Sequence[SearchHit]) -> Iterator[str]:
     for hit in found:
-        of = f"{hit['host']}.{hit['agent']}:" if "host" in hit else ""
+        of = f"{hit['host']}.{hit['agent']}:" if hit["host"] else ""
         said = f" ({state_words(hit['phase'], hit['need'])})" if hit["phase"] in set(Phase) else ""
         yield for_terminal(f"{stamp(hit['at'])}  {hit['type']:<7}  {of}{hit['task'] or '-'}{said}  {hit['where']}")
         yield for_terminal(f"    {hit['snippet']}")
@@ -196,12 +195,13 @@ _MOMENT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,3})\d*)?Z", re
 def search_index(ws: Workspace, query: str, *, task: str | None = None, **said: Any) -> list[SearchHit]:
     """The hits, best first. Raises Refused for an invalid query or time, UnavailableError, WorldError."""
     wanted = _query(query, **said)
-    if task is not None:
-        with opened(ws.database) as report:
+    with opened(ws.database) as report:
+        agent = agent_of(ws) or report.agent() or ""
+        if task is not None:
             tasks = tuple(task_id for task_id, _ in audit_queries.below(report.db, report.find(task)))
-        wanted = replace(wanted, tasks=tasks)
+            wanted = replace(wanted, tasks=tasks)
     with search.index(ws) as index:
-        return index.find(wanted)
+        return [{**hit, "agent": agent, "host": ""} for hit in index.find(wanted)]
 
 
 def _query(

@@ -123,7 +123,8 @@ def _current_state(ws: Workspace, clock: Clock) -> WorkspaceRow:
         "health": str(waiting.graded(grade, pid)),
         "troubles": [f"{trouble.where}: {trouble.why}" for trouble in worst if not trouble.needs_person(now)],
         "inbox": len(ws.mail()),
-        "open": dict(waiting.open.phases),
+        "open": waiting.open.total,
+        "phases": dict(waiting.open.phases),
         "latest": latest,
         "states": in_states(waiting.states(waiting.open.phases)),
     }

@@ -14,8 +14,8 @@ from mailboxd.core.spending import Amounts, CapDetails
 # What waits for a person (`ledger.attention`)
 
 
-class _Waiting(TypedDict):
-    """What waits for a person, wherever it is."""
+class ItemDetails(TypedDict):
+    """`ledger.attention.Item`."""
 
     kind: str
     text: str
@@ -25,11 +25,6 @@ class _Waiting(TypedDict):
     id: str
     until: str | None
     details: str
-
-
-class ItemDetails(_Waiting):
-    """`ledger.attention.Item`."""
-
     tasks: int
 
 
@@ -374,8 +369,10 @@ class WorkspaceRow(TypedDict):
     """What mends itself."""
     inbox: int
     """Files in it."""
-    open: dict[str, int]
-    """Open tasks by phase."""
+    open: int
+    """Open tasks."""
+    phases: dict[str, int]
+    """The same by phase."""
     states: dict[str, int]
     """By the four words."""
     latest: str | None
@@ -385,7 +382,7 @@ class WorkspaceRow(TypedDict):
     attention_count: int
 
 
-class ItemThere(_Waiting):
+class ItemThere(ItemDetails):
     """What waits for a person on another host, with the command to give here."""
 
     agent: str

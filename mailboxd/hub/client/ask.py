@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, TypedDict, final
+from typing import Annotated, Any, TypedDict
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from mailboxd.hub.client.report import spoken
 from mailboxd.hub.files.membership import Membership
-from mailboxd.hub.wire.presence import Line, Said, Time
-from mailboxd.ledger.search import SearchQuery
+from mailboxd.hub.wire.presence import Count, Line, Said, Time
+from mailboxd.ledger.search import SearchHit, SearchQuery
 
 SECONDS = 5.0
 
@@ -35,9 +35,11 @@ def ask(
 class _Hit(Said):
     """A match on another host."""
 
+    seq: Count = 0
     at: Time
     type: Line
     agent: Line
+    agents: Annotated[tuple[Line, ...], Field(max_length=100)] = ()
     where: Line
     snippet: Line
     task: Line | None = None
@@ -47,27 +49,10 @@ class _Hit(Said):
     status: Line | None = None
 
 
-@final
-class HitThere(TypedDict):
-    """A `SearchHit` on another host."""
-
-    at: str
-    type: str
-    agent: str
-    where: str
-    snippet: str
-    task: str | None
-    phase: str | None
-    need: str | None
-    state: str | None
-    status: str | None
-    host: str
-
-
 class HostsSearched(TypedDict):
     """The JSON of `search --hosts`: what was found, and by host why one did not answer."""
 
-    hits: list[HitThere]
+    hits: list[SearchHit]
     silent: dict[str, str]
 
 
@@ -77,7 +62,7 @@ _HITS = TypeAdapter(list[_Hit])
 def search_hosts(membership: Membership, query: SearchQuery) -> HostsSearched:
     """The matches on other hosts. Raises as `ask`."""
     heard = ask(membership, {"kind": "search", "query": asdict(query)})
-    hits: list[HitThere] = []
+    hits: list[SearchHit] = []
     silent = dict(heard.silent)
     for host, answer in sorted(heard.answers.items()):
         try:
@@ -87,11 +72,13 @@ def search_hosts(membership: Membership, query: SearchQuery) -> HostsSearched:
     return {"hits": hits, "silent": silent}
 
 
-def _there(host: str, hit: _Hit) -> HitThere:
+def _there(host: str, hit: _Hit) -> SearchHit:
     return {
+        "seq": hit.seq,
         "at": hit.at,
         "type": hit.type,
         "agent": hit.agent,
+        "agents": list(hit.agents),
         "where": hit.where,
         "snippet": hit.snippet,
         "task": hit.task,

@@ -215,8 +215,9 @@ def _as_here(host: str, item: Waiting, *, may_decide: bool) -> ItemThere:
         "task": item.task,
         "id": item.id,
         "details": item.details,
+        "until": item.until,
+        "tasks": item.tasks,
         "host": host,
-        "until": None,
         "may_decide": may_decide,
     }
 

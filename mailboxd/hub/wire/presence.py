@@ -110,6 +110,9 @@ class Waiting(Said):
     since: Time | None = None
     task: Line = ""
     id: Line = ""
+    until: Time | None = None
+    """When it is decided without a person."""
+    tasks: Annotated[int, Field(ge=1, le=10**12)] = 1
     details: Annotated[str, Field(max_length=10_000)] = ""
 
 
