@@ -38,7 +38,7 @@ from mailboxd.core.inputs import (
 )
 from mailboxd.core.json_codec import to_json
 from mailboxd.core.lifecycle import Trigger, awaits_late_answer, join_is_met, may_start
-from mailboxd.core.model import NO_USAGE, Attempt, Plan, Task
+from mailboxd.core.model import NO_USAGE, Attempt, GivenVerdict, Plan, Task
 from mailboxd.core.outcomes import (
     Aborted,
     Acknowledged,
@@ -336,15 +336,14 @@ def _results(
     if steer_again(builder):
         return
     actions = merged(task.spec.planned_actions, results.planned_actions)
-    if refused := approval_requests.refused(builder, actions):
+    if actions and (refused := approval_requests.refused(builder, actions)):
         _not_taken(builder, ended, Unclear(refused, results.text), _text(refused))
         return
     text = task.draft_result or results.text
     own = results.summary if text == results.text else ""
     summary = (own and summary_line(own)) or summary_line(text)
     # A peer's reviewers see no side effects: those are planned where they are performed.
-    told = () if actions else tuple(one for one in results.verdicts if one.of == sha256_of(text))
-    if told:
+    if results.verdicts and not actions and (told := _about(results.verdicts, text)):
         said = ", ".join(f"{one.gate}: {one.verdict} by {one.reviewer}" for one in told)
         builder.checkpoint(f"with the result came the verdicts that it was given at {agent}: {said}", verdicts=told)
     builder.artifact("primary_output", text, summary, agent)
@@ -361,6 +360,12 @@ def _results(
         error="",
         findings="",
     )
+
+
+def _about(verdicts: tuple[GivenVerdict, ...], text: str) -> tuple[GivenVerdict, ...]:
+    """Those of the verdicts that were given about this text."""
+    digest = sha256_of(text)
+    return tuple(one for one in verdicts if one.of == digest)
 
 
 def _silent(builder: DecisionBuilder, unclear: Unclear, turn: Turn, agent: str, ended: TurnEnded | None) -> None:

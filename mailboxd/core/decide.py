@@ -77,8 +77,7 @@ def record_turn(builder: DecisionBuilder, ended: TurnEnded) -> None:
 
 def record_lost_turn(builder: DecisionBuilder, ended: TurnEnded) -> None:
     """Record that a turn was lost about which nobody will be asked, because nothing waits for it any more."""
-    asks = any(isinstance(effect, LookUp) for _, effect in builder.effects)
-    if ended.called and _is_lost(ended) and not asks:
+    if ended.called and _is_lost(ended) and not any(isinstance(effect, LookUp) for _, effect in builder.effects):
         builder.record(Kind.TURN_ENDED, turn=_turn_of(ended))
 
 

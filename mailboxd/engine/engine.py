@@ -468,10 +468,11 @@ class Engine:
         for broken in self.broken:
             if (event := breaker.pause_over(broken, self.now)) is not None:
                 self.record(event)
-        for task_id in self.store.schedule.due(self.now):
-            self.handle(task_id, TimePassed(read_until))
-        for task_id, approval_id in self.store.approvals.expired(self.now):
-            self.handle(task_id, ApprovalExpired(approval_id))
+        if not self.store.schedule.is_quiet(self.now):
+            for task_id in self.store.schedule.due(self.now):
+                self.handle(task_id, TimePassed(read_until))
+            for task_id, approval_id in self.store.approvals.expired(self.now):
+                self.handle(task_id, ApprovalExpired(approval_id))
         due = self.store.outbox.children_due()
         if due is not None:
             order, effect = due

@@ -401,7 +401,8 @@ class StaleFiles:
         if self._unread is not None:
             files -= self._unread
             self._unread |= files
-        self._db.executemany(_STALE, [(task_id,) for task_id in sorted(files)])
+        if files:
+            self._db.executemany(_STALE, [(task_id,) for task_id in sorted(files)])
 
     def batch(self, after: str = "", limit: int = -1) -> list[tuple[str, int]]:
         """Tasks with ids greater than `after` whose file is out of date, each with its number of marks, by id.

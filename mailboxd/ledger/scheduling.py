@@ -179,14 +179,16 @@ class Schedule:
         )
         return [row[0] for row in rows]
 
+    def is_quiet(self, now: str) -> bool:
+        """Whether it is known that no timer of a task, an approval or an order is due; inside a transaction."""
+        return self._cache.is_quiet(now)
+
     def due(self, now: str) -> list[str]:
         """Ids of tasks whose lease, hold, deadline or heartbeat is due, or the question about what they follow;
         ancestors first, for a deadline also ends subtasks.
 
         No heartbeat is due while the previous one is undelivered: heartbeats would pile up and take all slots.
         """
-        if self._cache.is_quiet(now):
-            return []
         rows = (
             self._db.execute(  # sorted here because it is usually empty, and SQLite would create two temporary tables
                 "SELECT depth, seq, id FROM tasks WHERE due <= ?1 UNION ALL"

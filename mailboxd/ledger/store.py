@@ -60,7 +60,7 @@ class Store:
         self._own: list[tuple[int, Event]] | None = None
         self.written = Written()
         self.cache = TaskCache(db)
-        self.approvals = Approvals(db, self.cache)
+        self.approvals = Approvals(db)
         self.tasks = Tasks(db, self.cache, self.approvals)
         self.budgets = Budgets(self.tasks)
         self.breakers = Breakers(db, self.cache)
