@@ -122,7 +122,6 @@ _SHARED = frozenset(
         "stronger",
         "policy",
         "said",
-        "origin",
         "extra",
         "sections",
         "usage",

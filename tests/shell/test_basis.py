@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from mailboxd.core.inputs import SpecWritten
+from mailboxd.core.inputs import NewTask, SpecWritten
+from mailboxd.core.model import Policy, Spec
 from mailboxd.formats.protocol.spec import rewritten
+from mailboxd.surfaces.taskmd import sync
 from tests.shell.edited import Desk
 
 STEERED = "New instructions from operator:\n> Count the commas."
@@ -48,6 +50,20 @@ def test_an_agent_that_writes_the_file_as_it_read_it_takes_nothing_back(desk: De
     assert desk.instructions == f"Do job.\n\n{STEERED}"
     assert desk.edits() == 0
     assert "Half of it." in desk.render()
+
+
+def test_what_a_file_shows_is_kept_of_the_latest_ones_and_an_edit_of_another_counts_as_well(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sync, "_MOST_SHOWN", 2)
+    with desk.engine.batch():
+        for name in ("a", "b", "c"):
+            desk.engine.handle(None, NewTask(name, None, name, "operator", name, Spec(name, "Do."), Policy()))
+    before = desk.render()
+    assert len(desk.taskmd._shown) == 2
+    desk.steer()
+    desk.save(before.replace("Do job.", "Do job with care."))
+    assert desk.instructions == f"Do job with care.\n\n{STEERED}"
 
 
 def test_an_author_who_has_read_the_new_instructions_may_remove_them(desk: Desk) -> None:

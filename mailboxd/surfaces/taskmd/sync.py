@@ -329,6 +329,8 @@ def _line_of(said: str | MailboxdError, raw: bytes) -> int | None:
 
 _log = logging.getLogger("mailboxd")
 _AT_ONCE = 1000
+_MOST_SHOWN = 1000
+"""Files of which is kept what they show. Of others that is what the store has, as it is of all after a restart."""
 _STEER = "Give it instructions (`mailboxd edit`), or cancel it and send it again."
 
 
@@ -373,12 +375,19 @@ class TaskMarkdown:
             elif task.phase.is_terminal:
                 self._shown.pop(task.id, None)
             else:
-                self._shown[task.id] = shown  # an edit is of what was shown before
+                self._has_shown(task.id, shown)
             self.reports.append(TaskFileWritten(task.id, marks))
             written += 1
         if trouble is not None:
             raise trouble
         return written
+
+    def _has_shown(self, task_id: str, shown: TaskFile) -> None:
+        """Keep what the file of a task shows: an edit is of that."""
+        self._shown.pop(task_id, None)
+        self._shown[task_id] = shown
+        if len(self._shown) > _MOST_SHOWN:
+            del self._shown[next(iter(self._shown))]
 
     def _texts(
         self, stale: Sequence[tuple[str, int]], end: float, started: list[tuple[Task, TaskFile, int]]
@@ -550,7 +559,7 @@ class TaskMarkdown:
         shown = to_record(self.engine, self.engine.store.tasks.get(task.id) or task)
         keys = {node.key for node in written.dag} or {node.key for node in shown.dag}
         text, dag = written.instructions or shown.instructions, tuple(node for node in shown.dag if node.key in keys)
-        self._shown[task.id] = replace(shown, updated_at=written.updated_at, instructions=text, dag=dag)
+        self._has_shown(task.id, replace(shown, updated_at=written.updated_at, instructions=text, dag=dag))
 
     def _waits_otherwise(self, shown: TaskFile, written: TaskFile, raw: bytes) -> bool:
         """Whether the section about waiting was edited: only an edit of the latest file can tell."""
