@@ -77,9 +77,9 @@ class EventLogger:
 
     def log_after(self, last: int) -> int:
         """Log the events after number `last`; returns the number of the last one logged."""
-        fresh = list(self._store.recorded_since(last))
-        shown = [(level, event) for _seq, event in fresh if _log.isEnabledFor(level := level_of(event))]
-        say = describe if _log.isEnabledFor(logging.DEBUG) else summarize
+        fresh, least = list(self._store.recorded_since(last)), _log.getEffectiveLevel()
+        shown = [(level, event) for _seq, event in fresh if (level := level_of(event)) >= least]
+        say = describe if least <= logging.DEBUG else summarize
         for level, group in groupby(shown, itemgetter(0)):
             log.several(_log, level, [self._line(event, say) for _level, event in group])
         return fresh[-1][0] if fresh else last

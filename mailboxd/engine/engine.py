@@ -532,7 +532,7 @@ class Engine:
         return Context(
             agent=self.settings.agent,
             now=self.now,
-            new_id=self.new_id,
+            new_id=partial(self.ids.new, now=self.now),
             new_token=self.new_token,
             jitter=self.random.random,
             jitter_share=self.settings.jitter_share,

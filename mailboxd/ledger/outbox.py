@@ -226,8 +226,8 @@ class Outbox:
         )
         return dict(rows.fetchall())
 
-    def pending(self, now: str, limit: int, passed: int = 0) -> list[Order]:
-        """Pending effects that are not delayed, in order; `passed` is the offset.
+    def pending(self, now: str, limit: int = -1, passed: int = 0) -> list[Order]:
+        """Pending effects that are not delayed, in order; a `limit` of -1 is none, and `passed` is the offset.
 
         Without the creation of children, for which nothing is performed.
         """

@@ -194,7 +194,7 @@ class EffectRunner:
 
         Returns how many ended at once instead.
         """
-        self._orders = list(self._pending(self.engine.now)) if begins else None
+        self._orders = self.engine.store.outbox.pending(self.engine.now) if begins else None
         over = self.starting.mark(self._orders or [], capacity, harnesses_only=gateway_is_down)
         if over:  # their ends may have ordered more
             self._orders = None
