@@ -126,7 +126,7 @@ def test_limits_are_read_with_their_units(said: str, meant: dict[str, object]) -
         ("max_cost: 3", "wrong-type", "`budget_usd: 3`"),
         ("cost ceiling limit: 3", "unknown-field", "`budget_usd: 3`"),
         ("Frist: 2026-12-03", "unknown-field", "`deadline: 2026-12-03`"),
-        ("срок: завтра", "unknown-field", "`deadline: завтра`"),
+        ("срок: завтра", "unknown-field", "`deadline: 2026-12-03`"),
         ("负责人: beta", "unknown-field", "`agent: beta`"),
         ("dépend de: a", "unknown-field", "`depends_on: a`"),
         ("Freigabe: Mira", "unknown-field", "planned_actions"),

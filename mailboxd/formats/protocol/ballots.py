@@ -44,7 +44,8 @@ _LINE_MARKS = re.compile(
 )
 _BOXED = re.compile(r"\A\$*\\boxed\{(?:\\text\{)?([^{}]{1,60})\}?\}\$*\.?\Z")
 _MARK = re.compile(
-    r"[ \t]*(?:\)|\.(?!\s*\d)|[!;:,\u3002\uff01\uff0c\uff1b\uff1a\u3001\u2014](?!\d)|[ \t](?:-{1,2}|\u2013|\u2212)[ "
+    r"[ \t]*(?:\)|\.(?!\s*\d)|[!;:,\u060c\u0964\u3002\uff01\uff0c\uff1b\uff1a\u3001\u2014](?!\d)|[ \t](?:-{1,2}|"
+    r"\u2013|\u2212)[ "
     r"\t]|"
     r"\u2013|\(|\Z)"
 )
@@ -209,7 +210,9 @@ def is_symbol(letter: str) -> bool:
 def _plain(text: str) -> str:
     """A word as it is compared: without decoration, marks and case."""
     kept = "".join(letter for letter in text.strip() if not is_symbol(letter))
-    return spelled(kept.strip(" \t*_`\"'\u201c\u201d\u201e\u2018\u2019.!;:,(){}\u3002\uff01\uff0c\u300c\u300d"))
+    return spelled(
+        kept.strip(" \t*_`\"'\u201c\u201d\u201e\u2018\u2019.!;:,(){}\u060c\u0964\u3002\uff01\uff0c\u300c\u300d")
+    )
 
 
 def _first_word(text: str) -> str:

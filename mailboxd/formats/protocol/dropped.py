@@ -18,12 +18,13 @@ from mailboxd.formats.protocol.markdown import Section
 from mailboxd.formats.protocol.repeats import often_said
 from mailboxd.formats.protocol.spec import SPEC_SECTIONS
 from mailboxd.formats.protocol.strict_yaml import Yaml
-from mailboxd.formats.protocol.words import spelled
+from mailboxd.formats.protocol.words import CLOSED, OPEN, UNDER_WAY, spelled
 
 _MENTION = re.compile(
     r"\s*(?:#+[ \t]+)?(?:(?:(?:to|for|an|für|à|pour|para|per|dla|pro|для)[ \t]*:?[ \t]+)?(?P<at>@[A-Za-z0-9][\w.-]*)"
     r"|(?:to|for|an|für|à|pour|para|per|dla|pro|для)[ \t]*:[ \t]*(?P<to>[A-Za-z][\w-]*)"
-    r"|(?P<told>[A-Za-z][\w-]*)(?:[,:]|[ \t]+(?:should|shall|must|has to|please|can you|could you|soll|sollte|muss|"
+    r"|(?:(?:hey|hi|hello|dear|hallo|liebe[r]?|hola|ciao|salut|ahoj|cześć|привет|привіт)[ ,]+)?"
+    r"(?P<told>[A-Za-z][\w-]*)(?:[,:]|[ \t]+(?:should|shall|must|has to|please|can you|could you|soll|sollte|muss|"
     r"bitte|doit|devrait|debe|deve|powinien|должен|повинен)\b))",
     re.IGNORECASE,
 )
@@ -94,6 +95,10 @@ def read_text(
         own = _with_context(own, f"These are already done; do not do them again:\n\n{done}")
     if not is_repeated and (often := often_said(text)):
         doubts.append(f"{excerpt(often)}: it is done once. To repeat it, drop it into mailbox/inbox/ with `repeat:`")
+    if len(columns := [one.heading for one in sections if spelled(one.heading) in OPEN | UNDER_WAY | CLOSED]) > 1:
+        doubts.append(
+            f"it is a board ({', '.join(map(excerpt, columns[:4]))}); it was taken as one task, and can be made a plan"
+        )
     return own, [*doubts, *_doubts_about(text, items, title, name, place)]
 
 

@@ -18,7 +18,7 @@ from mailboxd.core.vocabulary import Turn
 from mailboxd.formats.protocol import words
 from mailboxd.formats.protocol.ballots import is_symbol
 from mailboxd.formats.protocol.calls import is_call
-from mailboxd.formats.protocol.phrases import any_of, asks_back
+from mailboxd.formats.protocol.phrases import any_of, asks_back, in_a_clause, is_of_no_language
 
 MOST = 700
 """Characters of a text that is suspected."""
@@ -42,7 +42,7 @@ class Kind(Enum):
     CALL = "a call of a tool"
     PLAN = "a plan"
     IGNORANCE = "not knowing"
-    UNREADABLE = "a text in a script that is not known here"
+    UNREADABLE = "a text in a language that is not known here"
     NOTHING = "no answer"
 
 
@@ -110,7 +110,7 @@ _SAYS = {
     Kind.CALL: "{said} is a tool call written as text; nothing was carried out.",
     Kind.PLAN: "{said} reads like a plan, but is not in the form of one, so nothing was started.",
     Kind.NOTHING: "{said} is no answer to the task.",
-    Kind.UNREADABLE: "{said} is short, and in its script nobody here can tell a result from a refusal.",
+    Kind.UNREADABLE: "{said} is short, and in a language in which nothing here can tell a result from a refusal.",
     Kind.IGNORANCE: "{said} says that you do not know the answer.",
 }
 
@@ -157,7 +157,12 @@ _PLANNING = re.compile(
     r"拆分|分配|我将|我会",
     re.IGNORECASE,
 )
-_TOLD = re.compile(r"(?<![\w.-])@?([\w.-]{1,80}) ?(?:(?:will|should|shall|is going to|is to)\b|->|\u2192)")
+_ARROW = re.compile(r"[-=\u2013]{1,2}>|[\u2192\u21d2\u27f6]")
+_TOLD = re.compile(
+    rf"(?<![\w.-])@?([\w.-]{{1,80}}) ?(?:(?:will|should|shall|is going to|is to)\b|{_ARROW.pattern})"
+    r"|\b(?:first|then|next|after that|afterwards|finally|lastly|second|third),? @?([\w.-]{1,80}) (?!was|has|is|does)"
+    r"[a-z]{2,20}s\b"
+)
 _DOES = re.compile(
     r"[ \t]*[*_`]{0,3}@?([\w.-]{1,80})[*_`]{0,3}([ \t]*[:\u2014\u2013-])?[*_`]{0,3}[ \t]+([^\W\d_]{2,40})"
 )
@@ -167,7 +172,6 @@ _DID_SO = re.compile(
 _GIVEN = re.compile(
     r"\b(?:(?:assign|delegate|give|hand|pass)(?: [\w']{1,20}){0,4} to|let|have|ask|then,?) @?([\w.-]{1,80})"
 )
-_ARROW = re.compile(r"[-=\u2013]{1,2}>|[\u2192\u21d2\u27f6]")
 _FIRST_WORD = re.compile(r"[\s>*_`~+\u2022-]*(?:\d{1,3}[.)]\s*)?[*_`@]*([\w.-]{1,80})")
 _AGENT_COLUMN = frozenset({"agent", "assignee", "owner", "assigned_to", "who", "responsible", "executor", "by"})
 
@@ -216,7 +220,7 @@ def _begins_with(row: re.Match[str], names: set[str]) -> bool:
 
 def _tells(folded: str, names: set[str]) -> int:
     """How many times the text says what an agent is to do: `beta will ...`, `gamma -> prices`."""
-    told = sum(found[1].rstrip(".-") in names for found in _TOLD.finditer(folded))
+    told = sum((found[1] or found[2]).rstrip(".-") in names for found in _TOLD.finditer(folded))
     return told + sum(found[1].rstrip(".-") in names for found in _GIVEN.finditer(folded))
 
 
@@ -233,7 +237,7 @@ def _anywhere(phrases: str) -> re.Pattern[str]:
 
     That is where a word begins; with a mark that separates clauses; or within a script that has no spaces.
     """
-    return re.compile(rf"(?:(?<![a-z0-9_])(?! )|(?=[,;\x80-\U0010ffff]))(?:{phrases})")
+    return re.compile(rf"(?:(?<![a-z0-9_])(?! )|(?=[,;:\x80-\U0010ffff]))(?:{phrases})")
 
 
 _LIST = re.compile(r"^[ \t]*(?:[-*+\u2022][ \t]|\d{1,3}[.)][ \t]|\|)", re.MULTILINE)
@@ -351,7 +355,10 @@ _REFUSES = _anywhere(
     r"|^(?:(?:that|this|it)(?:'s| is) |sorry[,:]? )*not (?:my|our) (?:department|job|task|area|field|responsibility)\b"
     rf"|(?:^|[,;] |\b(?:but|and|so|therefore|because|that)[, ]+)(?:i|we) {_FILL}{_CANNOT} {_FILL}(?!{_OF_OPINION})"
     r"[a-z]{2,20} (?:it|this|that|them|these|those)\b"
-    rf"|^(?:{any_of('unable')})"
+    rf"|{in_a_clause('unable')}"
+    r"|\b(?:access|permissions?|rights?|credentials?|tools?|information)\b[^.]{0,60}\b(?:which|that) (?:i|we) (?:do "
+    r"not|"
+    r"don't|currently do not) have\b|^skipp(?:ing|ed) (?:this|the|it)\b"
 )
 _CANNOT_AT_ALL = re.compile(
     rf"(?:(?:however|but|so|unfortunately|therefore|sorry)[, ]+)?i {_FILL}(?:can't|cannot|can not|could not|couldn't) "
@@ -372,10 +379,14 @@ _APOLOGY = re.compile(
     rf"|^(?:{any_of('sorry')})"
 )
 _PARTLY = re.compile(
-    rf"(?:i|we)(?: have|'ve)? (?:only |so far |already )*(?:{_DID}|got through) (?:only )?"
+    rf"(?:(?:i|we)(?: have|'ve)? )?(?:only |so far |already )*(?:{_DID}|got through) (?:only )?"
     rf"(?P<done>\d{{1,6}}|{_COUNTED}) (?:out )?of (?:the |all )?(?P<all>\d{{1,6}}|{_COUNTED})\b"
 )
 """How many of how many the author has done."""
+_IN_PART = re.compile(
+    r"\b(?:partly|partially|in part|teilweise|en partie|partiellement|parcialmente|en parte|em parte|in parte|"
+    r"parzialmente|gedeeltelijk|częściowo|částečně|čiastočne|частично|частково|kısmen|delvis)\b|आंशिक|جزئي|部分|一部|일부"
+)
 _WORKED_AROUND = re.compile(
     rf"[^.]{{0,120}}?,? (?:so|but|instead|and) (?:then |instead )*(?:i|we)(?: have|'ve)? (?:then |instead )*"
     rf"(?!{_GAVE_UP})(?:{_DID}|called|used|went|took|read|asked|counted|looked|found|got|tried|[a-z]{{3,20}}ed)\b"
@@ -405,9 +416,8 @@ _FAILS = _anywhere(
     r"running|loading|search|system|service|network)\b|^(?:it|this|that) (?:has )?(?:failed|didn't work|did not work|"
     r"went wrong)(?:,|"
     r"\W*$)"
-    r"|^(?:i|we)\b[^.]{0,120}\bbut\b[^.]{0,80}\b(?:failed|could not|couldn't|was not able|not (?:done|complete|"
-    r"finished|"
-    r"possible))\b"
+    r"|^(?:i|we)\b[^.]{0,120}\bbut\b[^.]{0,80}\b(?:failed|crashed|hung|timed out|got stuck|broke off|could not|"
+    r"couldn't|was not able|not (?:done|complete|finished|possible))\b"
     r"|^(?:error(?!s)|fatal|exception(?!s))[\w ]{0,20}\s*[:\uff1a]|^(?:something went wrong|an? "
     r"(?:\w+ )?error (?:has )?occurred|(?:permission|access) denied|"
     r"(?:this is |that is )?(?:not possible|impossible)\W*$|i(?:'m| am) (?:currently )?(?:busy|overloaded)|(?:the "
@@ -431,7 +441,11 @@ _FAILS = _anywhere(
     r"|\btoo (?:long|large|big) for (?:my|the|this|our) (?:\w+ )?(?:context|window|input|limit|memory)\b"
     r"|^(?:i|we)(?: am|'m| are|'re) (?:currently )?(?:out of (?:the )?office|on (?:vacation|holiday|leave))\b"
     r"|^(?:this is an? )?auto(?:matic|mated)?[ -]?(?:reply|response|answer)\b"
-    rf"|^(?:{any_of('failed')})|{any_of('missing')}"
+    rf"|{in_a_clause('failed')}|{any_of('missing')}"
+    r"|^no (?:\w+ ){0,2}could be (?:produced|generated|created|written|made|delivered|obtained|computed)\b"
+    r"|\b(?:context|time|tokens|budget|memory)(?: window)? ran out\b|^(?:i|we) (?:have )?only got (?:as far as|"
+    r"through|to)\b"
+    r"|^(?:blocked|stuck|on hold|paused|waiting|pending)\s*[:\u2013\u2014] ?[a-z]"
 )
 _ERROR = re.compile(
     r"\A(?:(?:error|fatal|failed|tool error|result)\s*[:\uff1a-]\s*)?(?:"
@@ -468,6 +482,11 @@ _ERROR = re.compile(
 )
 """How a text begins that is the message of a program or a service that failed."""
 
+_FAILED_ELEMENT = re.compile(
+    r"\A<(?:reply|result|response|answer|task)>.{0,400}<status>\s{0,20}(?:failed|failure|error)\s{0,20}</status>",
+    re.DOTALL,
+)
+"""A reply in XML that says that it failed."""
 _STATUS_LINE = re.compile(
     r"^\W*(?:final |task |overall )?(?:status|state|result|outcome|ergebnis|状态)\W*[:=\uff1a]\W*([\w "
     r"]{2,24})\W*$",
@@ -535,7 +554,9 @@ _PROMISES = re.compile(
     r"reading|analy[sz]ing|reviewing|gathering|searching|investigating)\b|"
     r"(?:i|we) (?:passed|handed|forwarded|delegated|gave|assigned|routed|escalated) (?:this|it|that|the (?:task|work|"
     r"question|request|job)) (?:on |over |back )?to\b|"
-    r"(?:still )?working on\b|on it\b|will do\b|starting\b|(?:i|we)(?:'ve| have) (?:now |just |already )*(?:started|"
+    r"(?:passed|handed|forwarded|delegated|assigned|routed|escalated) (?:on |over |back )?to\b|will (?:report|reply|"
+    r"send|check|follow up|start|deliver|get back)\b|(?:still )?working on\b|on it\b|will do\b|starting\b|(?:i|"
+    r"we)(?:'ve| have) (?:now |just |already )*(?:started|"
     r"begun|"
     r"received|accepted|noted|queued|scheduled|taken|delegated|"
     r"forwarded|assigned|handed|asked|passed|routed|escalated)\b|(?:queued|accepted|pending|in progress|"
@@ -615,7 +636,7 @@ _CONFIRMS = re.compile(
 
 def _kind(text: str, turn: Turn) -> Kind | None:
     folded = _folded(text)
-    if _ERROR.match(text) and not _HEADING.search(text):
+    if (_ERROR.match(text) and not _HEADING.search(text)) or _FAILED_ELEMENT.search(text):
         return Kind.FAILURE
     if _PLACEHOLDER.fullmatch(text):
         return Kind.CLAIM
@@ -630,8 +651,6 @@ def _kind(text: str, turn: Turn) -> Kind | None:
         return None
     if turn is Turn.ANSWER and any(map(_IGNORANT.search, sentences)):
         return Kind.IGNORANCE
-    if turn is not Turn.ANSWER and len(text) <= _MOST_UNREADABLE and _is_unreadable(text):
-        return Kind.UNREADABLE
     sentences = _without_detours(sentences, has_more=_LIST.search(text) is not None)
     if _LIST.search(text):
         return _of_work(sentences[:1]) or (Kind.QUESTION if _NEEDS.search(sentences[0]) else None)
@@ -655,16 +674,20 @@ def _kind(text: str, turn: Turn) -> Kind | None:
     last = ends[-1] if ends else ""
     if len(rest) <= 3 and _promises(last, rest):
         return Kind.PROMISE
-    return Kind.PROMISE if sum(map(len, rest)) < 160 and _promises(sentences[0], rest) else None
+    if sum(map(len, rest)) < 160 and _promises(sentences[0], rest):
+        return Kind.PROMISE
+    return Kind.UNREADABLE if turn is not Turn.ANSWER and _is_unreadable(text) else None
 
 
 def _is_unreadable(text: str) -> bool:
-    """Whether most letters are of a script of which no language has phrases, and there is no number among them."""
+    """Whether no language of its script, or none that its words are of, has phrases, and there is no number in it."""
+    if len(text) > _MOST_UNREADABLE or any(map(str.isdecimal, text)):
+        return False
     letters = [letter for letter in text if letter.isalpha()]
     others = sum(
         unicodedata.name(letter, "").partition(" ")[0] not in _SCRIPTS for letter in letters if letter > "\u02ff"
     )
-    return 2 * others > len(letters) and not any(map(str.isdecimal, text))
+    return 2 * others > len(letters) or is_of_no_language(text)
 
 
 def _without_detours(sentences: list[str], *, has_more: bool) -> list[str]:
@@ -683,14 +706,14 @@ def _of_work(sentences: Iterable[str]) -> Kind | None:
     if any(map(_REFUSES.search, found)):
         refused = any(map(_APOLOGY.search, found)) or not any(map(_FAILS.search, found))
         return Kind.REFUSAL if refused else Kind.FAILURE
-    return Kind.FAILURE if any(map(_FAILS.search, found)) or any(map(_is_partly, found)) else None
+    return Kind.FAILURE if any(_FAILS.search(one) or _is_partly(one) for one in found) else None
 
 
 def _is_partly(sentence: str) -> bool:
     """Whether a sentence says that the author has done fewer than there are."""
     counts = _PARTLY.match(sentence)
     if counts is None:
-        return False
+        return bool(_CLAIMS.match(sentence) and _IN_PART.search(sentence))
     done, of = (int(word) if word.isdecimal() else _COUNTS.index(word) for word in counts.group("done", "all"))
     return done < of
 

@@ -53,6 +53,7 @@ _MAIL_WORDS = {
     **dict.fromkeys(("von", "de", "da", "van", "od", "от", "发件人", "差出人"), "from"),
     **dict.fromkeys(("betreff", "objet", "asunto", "assunto", "oggetto", "onderwerp", "temat", "тема"), "subject"),
     **dict.fromkeys(("主题", "件名"), "subject"),
+    **dict.fromkeys(("gesendet", "envoyé", "enviado", "inviato", "verzonden", "wysłano", "отправлено", "date"), "sent"),
 }
 """Headers of a mail as programs in other languages write them."""
 _QUOTES_MAIL = re.compile(
@@ -360,12 +361,12 @@ def _keys(lines: list[str]) -> dict[str, str]:
 
 
 def _names_sender(keys: Mapping[str, str]) -> bool:
-    others = ("type", "task_id", "message_id", "subject", "thread_id", "return_path", "received")
+    others = ("type", "task_id", "message_id", "subject", "thread_id", "return_path", "received", "sent")
     return bool(keys.get("from")) and ("@" in keys["from"] or any(name in keys for name in others))
 
 
 def _is_mail(keys: Mapping[str, str]) -> bool:
-    return "subject" in keys or "@" in keys["from"]
+    return not keys.keys().isdisjoint(("subject", "sent")) or "@" in keys["from"]
 
 
 def _refuse_other_formats(text: str, path: str) -> None:

@@ -94,6 +94,7 @@ _OF_A_LOG = re.compile(
     r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?\S*\]?[ \t]+"
     r"\[?(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|FATAL|CRITICAL)\b"
 )
+_CUE = re.compile(r"\A\d\d:\d\d(?::\d\d)?[.,]\d{3} --> ")
 _PROGRAMS = (
     *(".py", ".js", ".ts", ".jsx", ".tsx", ".sh", ".bash", ".bat", ".cmd", ".ps1", ".rb", ".go", ".rs", ".java"),
     *(".c", ".h", ".cpp", ".cs", ".php", ".sql", ".css"),
@@ -105,6 +106,7 @@ _SAID = re.compile(
     rf"|(?:\*\*(?P<bold>[^*\n]{{1,40}})\*\*|(?P<dash>[^\W\d][\w .-]{{0,40}}?) —"
     r"|(?P<comma>[^\W\d][\w .-]{0,40}?),)[ \t]+"
     rf"\[?(?:(?:[Tt]oday|[Yy]esterday|{_DAY})(?: at)? )?{_HOUR}\]?"
+    rf"|\[{_HOUR}\] (?P<square>[^\W\d][\w .,-]{{0,40}})"
     rf"|(?P<spaces>[^\W\d][\w .-]{{0,40}}?)[ \t]{{2,}}{_HOUR}"
     rf"|\[?(?:{_DAY},?[ T])?{_HOUR}\]?[ \t]+<[@+%~&! ]?(?P<nick>[^<>\s]{{1,40}})> \S.*"
 )
@@ -361,7 +363,7 @@ def _chat(lines: Sequence[str]) -> MessageError | None:
 
 
 def _no_work(name: str, lines: Sequence[str]) -> MessageError | None:
-    """A diff, a program or a log, which says nothing of what is to be done with it."""
+    """A diff, a program, subtitles or a log, which says nothing of what is to be done with it."""
     rows = [line for line in lines if line.strip()]
     if not rows or _front_matter(lines):
         return None
@@ -371,6 +373,8 @@ def _no_work(name: str, lines: Sequence[str]) -> MessageError | None:
         if _DIFF.match("\n".join(rows[:2]))
         else "a program"
         if rows[0].startswith("#!") or name.lower().endswith(_PROGRAMS)
+        else "a file of subtitles"
+        if any(map(_CUE.search, rows[:_BEFORE_A_CHAT]))
         else "a log"
         if name.lower().endswith(".log") or (logged > 1 and logged * 2 >= len(rows))
         else ""

@@ -8,6 +8,7 @@ answers are in, has patterns of its own in `protocol.evasions`.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -67,7 +68,9 @@ GERMAN = Phrases(
         r"anfrage))(?: [\wäöüß-]+)? (?:ist|war|wäre) (?:\w+ ){0,2}(?:nicht (?:möglich|machbar|erlaubt|gestattet)|"
         r"unmöglich)|(?:das|dies\w*) (?:verstößt|widerspricht) [^.]{0,20}mein|(?:mir|uns|dafür|dazu|hierfür) "
         r"(?:fehlt|fehlen)\b|(?:mir|uns) (?:liegt|liegen|wurde|ist|war)\b[^.]{0,60}\b(?:nicht|kein\w*)\b|als (?:ki|"
-        r"sprachmodell|assistent)\b)",
+        r"sprachmodell|assistent)\b|(?:ich|wir) (?:bin|sind) (?:[\wäöüß-]+ ){0,4}gescheitert|(?:kann|konnte|können|"
+        r"konnten)"
+        r" (?:ich|wir) (?:[\wäöüß-]+ ){0,5}(?:nicht|kein\w*)\b)",
     )
     + r"|leider\b.*\b(?:nicht|kein\w*)\b",
     missing=(
@@ -191,8 +194,10 @@ SPANISH = Phrases(
     unable=_unless(
         r"\b(?:vivir|creer|creerlo|esperar|olvidar|dormir|dejar de)\b|\b(?:encontrar|detectar|encontrado) (?:ningún|"
         r"ninguna|errores|problemas)",
-        r"(?:(?:lo siento|lo lamento|lamentablemente|desafortunadamente|desgraciadamente|por desgracia|perdón|pero|"
-        r"así que|por tanto)[, ]+)*(?:(?:yo )?no (?:(?:me|le|te|lo|la|os|les) )*(?:puedo|podemos|pude|pudimos|"
+        r"(?:(?:lo siento|me temo que|lo lamento|lamentablemente|desafortunadamente|desgraciadamente|por desgracia|"
+        r"perdón|pero|"
+        r"así que|por tanto)[, ]+)*(?:(?:yo )?no (?:(?:me|le|te|lo|la|os|les) )*"
+        r"(?:dispongo de|cuento con|puedo|podemos|pude|pudimos|"
         r"podr[éí]a?|(?:he|hemos) (?:podido|conseguido|logrado|encontrado (?:el|la|los|las)\b)|logré|conseguí|soy "
         r"capaz|estoy (?:autorizad|en condiciones|segur)|tengo (?:acceso|permiso|autorización|la capacidad|forma|"
         r"suficiente|información|herramient|manera)|voy a (?:poder|hacer)|haré|encontré (?:el|la)\b|debo|deseo)|no "
@@ -446,7 +451,8 @@ POLISH = Phrases(
     ),
     received=r"rozumiem|dobrze|dziękuję|jasne|oczywiście|przyjąłem|przyjęto|zrozumiano|w porządku",
     done=(
-        r"(?:patrz|w) załącznik|(?:już )?(?:gotowe|zrobione|wykonane|ukończone|zakończone)\W*$|(?:już )?(?:zakończył|"
+        r"(?:patrz|w) załącznik|(?:już )?(?:gotowe|zrobione|wykonane|ukończone|zakończone)\W*$|(?:(?:już|zadanie|"
+        r"pracę|plik|to) )*(?:zakończył|"
         r"ukończył|"
         r"zaktualizował|napisał|zrobił|"
         r"przygotował|utworzył|poprawił|zapisał|wykonał)[ae]m\b|(?:zadanie|praca|plik|"
@@ -520,13 +526,16 @@ RUSSIAN = Phrases(
 )
 
 CZECH = Phrases(
-    sorry=r"omlouvám se|je mi (?:to )?líto|lituji|bohužel|promiň|mrzí mě",
+    sorry=r"omlouvám se|je mi (?:to )?líto|lituji|bohužel|promiň|mrzí mě|ospravedlňujem|prepáč|bohužiaľ|žiaľ",
     unable=_unless(
         r"\b(?:uvěřit|zapomenout|dočkat|spát|žít)\b|\b(?:najít|našl?[ea]l?a?|nena\w+)\b[^.]{0,30}(?:žádn|chyb|rozdíl|"
         r"problém)",
         r"(?:(?:bohužel|omlouvám se|je mi (?:to )?líto|ale|proto|takže|a)[, ]+)*(?:(?:já |my |mi |to |toto |tohle |"
+        r"úkol |se |túto \w+ |"
         r"tento \w+ |tuto \w+ |s (?:tím|tímto|tím to|touto \w+) |vám |ti |teď |momentálně |zatím )*(?:ne(?:mohu|můžu|"
-        r"můžeme|mohl[ai]?|smím|dokážu|dokázal[ai]?|umím|zvládnu|zvládl[ai]?|budu (?:\w+ )?moci|daří|podařilo)\b|"
+        r"môžem|"
+        r"podarilo|můžeme|mohl[ai]?|smím|dokážu|dokázal[ai]?|umím|zvládnu|zvládl[ai]?|budu (?:\w+ )?moci|daří|"
+        r"podařilo)\b|"
         r"ne(?:jsem|byl[ai]? jsem) (?:\w+ )?(?:schop|oprávněn|sto)|ne(?:mám|máme) (?:\w+ )?(?:přístup|oprávnění|"
         r"možnost|k dispozici|informac|nástroj|dat\b|data|údaj)|nena(?:šel|šla|lezl[ai]?) (?:jsem )?(?:\w+ )?"
         r"(?:soubor|dokument))|odmítám|musím (?:\w+ )?odmítnout|(?:to|toto|tohle) (?:není (?:\w+ )?možné|nejde|nelze)"
@@ -534,7 +543,8 @@ CZECH = Phrases(
         r"jazykový model|asistent|umělá inteligence)\b|(?:to|tato žádost) (?:porušuje|je v rozporu))",
     ),
     missing=(
-        rf"\b(?:soubor|složk|dokument|stránk|adresář|příloh|odkaz)\w*{_UP_TO}(?:neexistuje|neby\w+ (?:\w+ )?nalezen|"
+        rf"\b(?:soubor|složk|dokument|stránk|adresář|příloh|odkaz)\w*{_UP_TO}(?:neexistuje|jsem (?:\w+ )?nenaš|"
+        rf"neby\w+ (?:\w+ )?nalezen|"
         r"nenalezen|není (?:\w+ )?(?:dostupn|k dispozici|přístupn|přiložen)|nelze (?:otevřít|načíst|přečíst|najít)|"
         r"se (?:\w+ )?nepodařilo)|^(?:chybí|nenalezen\w*) (?:mi )?(?:soubor|přístup|oprávnění|příloha)|"
         r"\bnepodařilo se (?:mi )?(?:\w+ ){0,2}(?:otevřít|načíst|najít|přečíst|dokončit|spustit|připojit)"
@@ -688,27 +698,32 @@ SWEDISH = Phrases(
 HINDI = Phrases(
     sorry=r"क्षमा|माफ\u093c? ?(?:कर|कीजि)|मुझे (?:खेद|अफ\u093c?सोस)|खेद है|दुर्भाग्य|अफ\u093c?सोस",
     unable=(
-        r"(?![^।]{0,80}कोई[^।]{0,20}(?:त्रुटि|गलती|समस्या|अंतर))(?:[^।]{0,60}[ ,])?(?:मैं|मैंने|मुझे|मुझसे|हम|हमें|मेरे "
-        r"(?:पास|लिए))(?= )[^।]{0,80}नहीं[^।]{0,12}(?:सक|पा[यईतएऊ]|मिल|है|हूँ|हो )|(?:यह|ये|इसे|कार्य|यह कार्य)[^।]{0,30}"
+        r"(?![^।]{0,80}कोई[^।]{0,20}(?:त्रुटि|गलती|समस्या|अंतर))(?:[^।]{0,60}[ ,])?(?:मैं|मैंने|मुझे|मुझसे|हम|हमें|"
+        r"मेरे "
+        r"(?:पास|लिए))(?= )[^।]{0,80}नहीं[^।]{0,12}(?:सक|पा[यईतएऊ]|मिल|है|हूँ|हो )|(?:यह|ये|इसे|कार्य|यह "
+        r"कार्य)[^।]{0,30}"
         r"(?:संभव नहीं|असंभव|नहीं (?:हो|किया जा) सक)|(?:एक )?(?:एआई|भाषा मॉडल) (?:के रूप में|होने)"
     ),
     missing=(
-        r"(?:फ\u093c?ाइल|फ\u093c?ोल्डर|दस्तावेज|पृष्ठ|लिंक|अनुलग्नक)[^।!?]{0,50}(?:नहीं (?:मिल|है|खुल|थी|था|हो|पढ)|मौजूद "
+        r"(?:फ\u093c?ाइल|फ\u093c?ोल्डर|दस्तावेज|पृष्ठ|लिंक|अनुलग्नक)[^।!?]{0,50}(?:नहीं (?:मिल|है|खुल|थी|था|हो|पढ)|"
+        r"मौजूद "
         r"नहीं|उपलब्ध नहीं)"
     ),
     failed=(
-        r"(?:त्रुटि|विफल|असफल|अनुमति (?:नहीं|अस्वीकृत))\s*(?:$|[:।])|(?:कार्य|अनुरोध|आदेश)[^।]{0,40}(?:विफल|असफल|पूरा नहीं|"
-        r"अस्वीकृत)"
+        r"(?:[^।]{0,60}, ?)?(?:इसलिए )?(?:(?:त्रुटि|विफल|असफल|अनुमति (?:नहीं|अस्वीकृत))\s*(?:$|[:।])|(?:कार्य|अनुरोध|आदेश)"
+        r"[^।]{0,40}(?:विफल|असफल|पूरा नहीं|अस्वीकृत))"
     ),
     promises=(
-        r"(?:(?:हाँ|ठीक है|जी|जी हाँ|अवश्य|समझ गया|समझ गई|धन्यवाद)[,।.! ]+)*(?:(?:मैं|हम) (?:[^।]{0,30}(?:अभी|तुरंत|पहले|"
+        r"(?:(?:हाँ|ठीक है|जी|जी हाँ|अवश्य|समझ गया|समझ गई|धन्यवाद)[,।.! ]+)*(?:(?:मैं|हम) (?:[^।]{0,30}(?:अभी|तुरंत|"
+        r"पहले|"
         r"जल्द|शीघ्र)|[^।]{0,60}(?:ूँगा|ूंगा|ूँगी|ूंगी|ऊँगा|ऊंगा|ऊँगी|ऊंगी|ेंगे))|(?:एक|कुछ) (?:मिनट|पल|क्षण)|कृपया "
         r"(?:प्रतीक्षा|इंतज))"
     ),
     received=r"ठीक है|समझ गया|समझ गई|धन्यवाद|जी|जी हाँ|अच्छा|अवश्य|हाँ",
     done=(r"(?:[^।]{0,30} )?(?:हो गया|हो गई|पूरा हुआ|पूरी हुई|पूर्ण|कर दिया|कर दी)(?: है)?\s*[।.!]?$|(?:संलग्न|ऊपर|नीचे) देख"),
     asks=(
-        r"समझ (?:नहीं|में नहीं)|कृपया[^।]{0,60}(?:बताएँ|बताएं|बताइए|भेजें|भेजिए|दें|स्पष्ट)|मुझे[^।]{0,40}(?:चाहिए|जरूरत|"
+        r"समझ (?:नहीं|में नहीं)|कृपया[^।]{0,60}(?:बताएँ|बताएं|बताइए|भेजें|भेजिए|दें|स्पष्ट)|मुझे[^।]{0,40}(?:चाहिए|"
+        r"जरूरत|"
         r"आवश्यकता)|क्या आप"
     ),
     offers=r"आशा है|उम्मीद है|यदि आप|अगर आप|शुभकामना",
@@ -719,8 +734,10 @@ HINDI = Phrases(
 ARABIC = Phrases(
     sorry=r"عذر|آسف|أعتذر|اعتذر|نعتذر|نأسف|معذرة|للأسف|يؤسفني",
     unable=(
-        r"(?:(?:عذر\S{0,3}|آسفة?|أعتذر|للأسف|معذرة|لكن|ولكن|لذلك|لذا)[\u060c, ]+)*(?:أنا |إنني |إني |ف|و)?(?:لا "
-        r"(?:يمكنني|أستطيع|يمكننا|نستطيع|أملك|أقدر|يسعني|تتوفر لدي)|لم (?:أتمكن|أستطع|نتمكن|أجد الملف|أعثر على (?:ال)?"
+        r"(?:[^.]{0,80}\u060c ?)?(?:(?:عذر\S{0,3}|آسفة?|أعتذر|للأسف|معذرة|لكن|ولكن|لذلك|لذا)[\u060c, ]+)*(?:أنا |"
+        r"إنني |إني |ف|و)?(?:لا "
+        r"(?:يمكنني|أستطيع|يمكننا|نستطيع|أملك|أقدر|يسعني|تتوفر لدي)|لم (?:أكمل|أتمكن|أستطع|نتمكن|أجد الملف|أعثر على "
+        r"(?:ال)?"
         r"(?:ملف|مستند)|أنجح)|لن (?:أتمكن|أستطيع|أقوم)|ليست? (?:لدي|لدينا|بإمكاني|بمقدوري|في وسعي)|غير قادر|أرفض|"
         r"تعذر علي|يتعذر علي)|(?:بصفتي|كوني) (?:نموذج|ذكاء|مساعد)|(?:هذا|هذه|ذلك)[^.\u060c]{0,20}(?:غير ممكن|مستحيل|"
         r"يخالف)"
@@ -867,6 +884,8 @@ _WITHOUT = (HINDI, ARABIC, CHINESE, JAPANESE, KOREAN)
 LANGUAGES = (*_WITH_SPACES, *_WITHOUT)
 
 
+_FEWEST_WORDS = 4
+_LATIN = re.compile("[\u00df-\u00f6\u00f8-\u024f\u1e00-\u1eff]")
 _ASKING = ("?", "\uff1f", "\u061f")
 
 
@@ -875,9 +894,38 @@ def asks_back(sentence: str) -> bool:
     return sentence.endswith(_ASKING)
 
 
-def any_of(field: str) -> str:
+_OWN_LETTERS = frozenset("àáâãäåçèéêëìíîïñòóôõöùúûüýÿßœąćęłńśźżčďěňřšťůžğışľĺŕ")
+"""Letters with marks of the languages in Latin letters that have phrases here, and of Slovak, which Czech resembles."""
+_COMMON = frozenset(
+    {"the", "of", "to", "in", "is", "are", "was", "for", "on", "with", "that", "this", "not", "by", "from", "and", "it"}
+    | {"der", "die", "das", "und", "ist", "nicht", "ein", "eine", "mit", "auf", "von", "den", "dem", "wird", "sind"}
+    | {"les", "des", "une", "est", "pas", "dans", "pour", "que", "qui", "sur", "avec", "sont", "vous", "nous"}
+    | {"el", "los", "las", "una", "para", "con", "por", "del", "como", "não", "uma", "com", "dos", "das", "il", "gli"}
+    | {"non", "per", "che", "della", "het", "een", "niet", "voor", "met", "van", "nie", "się", "jest", "dla", "przez"}
+    | {"že", "jsou", "jsem", "není", "och", "att", "som", "inte", "för", "till", "bir", "için", "ile", "değil"}
+)
+"""Words that most sentences in those languages have one of."""
+
+
+def is_of_no_language(text: str) -> bool:
+    """Whether a text in Latin letters is of a language without phrases: it has letters, and no words, of the others."""
+    words = re.findall(r"[^\W\d_]+", text.casefold())
+    is_strange = any(letter not in _OWN_LETTERS for letter in _LATIN.findall(text.casefold()))
+    return is_strange and len(words) >= _FEWEST_WORDS and _COMMON.isdisjoint(words)
+
+
+def any_of(field: str, languages: Iterable[Phrases] = LANGUAGES) -> str:
     """The pattern of one field in any of the languages."""
-    return "|".join(f"(?:{getattr(one, field)})" for one in LANGUAGES)
+    return "|".join(f"(?:{getattr(one, field)})" for one in languages)
+
+
+def in_a_clause(field: str) -> str:
+    """The pattern of one field at the beginning of a sentence, or of a clause after a word like `therefore`.
+
+    Not where a clause needs no subject: in Chinese it would be about anything.
+    """
+    inner = any_of(field, _WITH_SPACES)
+    return rf"^(?:{any_of(field)})|[,;:\u2013\u2014] ?(?:\w{{1,12}} ){{0,2}}(?:{inner})"
 
 
 CONDITION = re.compile(

@@ -44,7 +44,7 @@ KEYS = _table(
         " budget_limit",
         "max_attempts": "attempts_at_most max_tries",
         "priority": "prio importance urgency",
-        "status": "state",
+        "status": "state zustand stav estado stato état statut durum статус состояние стан 状态 状態 상태 स्थिति الحالة",
         "labels": "tags label tag",
         "id": "key",
         "title": "name task summary headline subject",
@@ -71,7 +71,25 @@ KEYS = _table(
 
 STATUS = _table({"done": "success succeeded successful completed complete ok finished", "failed": "failure error fail"})
 """The status of a reply."""
-OPEN = frozenset({"", "todo", "to_do", "open", "pending", "new", "none", "backlog", "not_started", "planned"})
+OPEN = frozenset(
+    {
+        "",
+        "todo",
+        "to_do",
+        "open",
+        "pending",
+        "new",
+        "none",
+        "backlog",
+        "not_started",
+        "planned",
+        "offen",
+        "neu",
+        "à_faire",
+    }
+    | {"ouvert", "abierto", "pendiente", "por_hacer", "aberto", "pendente", "a_fazer", "aperto", "da_fare", "te_doen"}
+    | {"otwarte", "do_zrobienia", "otevřeno", "новая", "новый", "открыто", "нове", "відкрито", "açık", "待办", "未着手"}
+)
 """A status that every task has that nobody has begun."""
 CLOSED = frozenset(
     {*STATUS, "closed", "resolved", "cancelled", "canceled", "archived", "wontfix", "won't_fix", "[x]", "x"}
@@ -113,7 +131,11 @@ STOPPED = frozenset(
     | {"proposed", "proposal", "needs_approval", "awaiting_approval", "needs_review", "suspended", "do_not_start"}
 )
 """A status of work that is not to begin yet."""
-UNDER_WAY = frozenset({"in_progress", "doing", "started", "active", "wip", "working", "ongoing", "in_review", "review"})
+UNDER_WAY = frozenset(
+    {"in_progress", "doing", "started", "active", "wip", "working", "ongoing", "in_review", "review", "in_bearbeitung"}
+    | {"in_arbeit", "en_cours", "en_curso", "em_andamento", "in_corso", "w_toku", "probíhá", "в_работе", "в_процессе"}
+    | {"в_роботі", "виконується", "devam_ediyor", "进行中", "進行中", "作業中", "진행_중"}
+)
 """A status of work that somebody has begun."""
 SENDERS = frozenset({"sender", "from_agent", "sent_by", "from_id"})
 """Keys of other tools for the header `from`."""
@@ -325,6 +347,9 @@ def _near_word(word: str) -> str:
 
 
 _LONGEST_SHOWN = 80
+_EXAMPLES = {"deadline": "2026-12-03", "repeat": "every monday 8:00", "timeout": "30m"}
+"""Values in English of headers whose values are not any text."""
+_WORD = re.compile(r"[^\W\d_]{3}")
 _AMOUNT = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,6})?")
 
 
@@ -345,6 +370,8 @@ def instead(key: str, value: object = "") -> str:
     name = next((one for one in names if one != "limit"), "limit" if names else "")
     if name == "limit":
         return "Write what it limits: `budget_usd`, `budget_tokens`, `timeout` or `max_attempts`."
+    if name in _EXAMPLES and _WORD.search(text):  # its words may be of the language of its key
+        return f"Write `{name}: {_EXAMPLES[name]}`, with your own time."
     return f"Write `{name}: {text or '...'}`." if name else ""
 
 
