@@ -119,13 +119,16 @@ def attention_lines(items: Sequence[ItemDetails], now: str, room: int, program: 
             yield from textwrap.wrap(for_terminal(about + item["text"] + age), room, subsequent_indent="     ")
         else:
             yield fit(f"{about}{item['text']}", room - width(age)) + age
-        if item["details"]:
+        if item["details"] and item["task"]:
             yield from question_lines(item["details"], item["task"], "     ", room, program)
+        elif item["details"]:  # the names of all that wait for one reason
+            yield from shortened(item["details"], "     ", room, _NAME_LINES, f"`{program} ls --all --state needs-you`")
         seen = f"  # or, once seen: {program} inbox --dismiss {item['task']}" if item["kind"] == Need.FAILED else ""
         yield f"  -> {for_terminal(item['command'] + seen)}"
 
 
 _QUESTION_LINES = 15
+_NAME_LINES = 3
 
 
 def question_lines(text: str, task: str, indent: str, room: int, program: str) -> Iterator[str]:

@@ -70,6 +70,18 @@ def test_many_for_one_reason_are_one_item_whatever_their_ways(stage: Stage, verb
     assert set(phases(stage).values()) == {left}
 
 
+def test_of_very_many_some_are_named_and_the_command_lists_all(stage: Stage) -> None:
+    for number in range(60):
+        comes(stage, f"note{number:02}", "alpha", "beta")
+    lines = stage.run("status", env={"COLUMNS": "80"}).output.splitlines()
+    named = [line.strip() for line in lines if line.strip().startswith("note")]
+    assert len(named) == 2
+    (more,) = [line for line in lines if "more lines" in line]
+    assert more.endswith(f"more lines: `{stage.program} ls --all --state needs-you`")
+    listed = stage.run(*shlex.split(more.partition("`")[2].rstrip("`"))[3:]).output
+    assert all(f"note{number:02}" in listed for number in range(60))
+
+
 def test_a_peer_that_sent_it_is_told_once_that_it_waits_for_a_person(stage: Stage) -> None:
     comes(stage, "note", "alpha", "beta", attempt_id="att_theirs")
     for _ in range(2):
