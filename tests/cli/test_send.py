@@ -435,7 +435,7 @@ def test_a_task_md_in_both_modes(stage: Stage, mode: str, status: str) -> None:
     )  # fmt: skip
     file = parse_task_file(result.stdout.encode(), "task.md")
     assert (file.task_id, file.mode, file.status, file.sender) == ("q3", mode, status, "operator")
-    assert (file.instructions, file.section("Expected Output")) == ("Do it", "Two pages")
+    assert (file.instructions, file.extra_sections) == ("Do it", (("Expected Output", "Two pages"),))
     wrong = stage.run(
         "export", "message", "task", "--task-id", "q", "--from", "x", "--title", "Q", "--mode", mode, "--status", "x"
     )

@@ -23,7 +23,7 @@ def stage(tmp_path: Path) -> Stage:
 
 
 def section(stage: Stage, name: str) -> str:
-    return stage.task_file(name).section(HEADING)
+    return dict(stage.task_file(name).extra_sections).get(HEADING, "")
 
 
 def said(stage: Stage, name: str) -> tuple[str, str]:

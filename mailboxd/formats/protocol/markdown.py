@@ -82,6 +82,15 @@ class Body:
     sections: tuple[Section, ...] = ()
 
 
+def texts_by_name(sections: Iterable[Section]) -> dict[str, str]:
+    """The texts of the sections by `Section.name`; those of the same name are joined."""
+    found: dict[str, str] = {}
+    for section in sections:
+        before = found.get(section.name)
+        found[section.name] = f"{before}\n\n{section.text}" if before and section.text else before or section.text
+    return found
+
+
 def trim(text: str) -> str:
     """`text` in the form it has in a message: storable, without leading blank lines and trailing white space."""
     text = storable_text(text).rstrip(_WHITE)
@@ -249,6 +258,8 @@ def block_end(lines: list[str], start: int) -> int:
 
 def escape_outline(text: str) -> str:
     """`text` for a section of a task.md, in which no line is a heading and every fence is closed."""
+    if not any(mark in text for mark in ("#", "```", "~~~")):
+        return text
     lines = text.split("\n")
     inside, unclosed = fenced(lines)
     if unclosed is not None:

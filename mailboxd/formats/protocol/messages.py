@@ -55,7 +55,15 @@ from mailboxd.formats.protocol.headers import (
     near_misses,
     override_headers,
 )
-from mailboxd.formats.protocol.markdown import MAX_MARKS, Body, Section, join_body, split_body, trim
+from mailboxd.formats.protocol.markdown import (
+    MAX_MARKS,
+    Body,
+    Section,
+    join_body,
+    split_body,
+    texts_by_name,
+    trim,
+)
 from mailboxd.formats.protocol.plan import Known, parse_plan
 from mailboxd.formats.protocol.spec import SPEC_NAMES, action_header, actions_of, derive_spec
 from mailboxd.formats.protocol.strict_yaml import Yaml, value_text
@@ -178,12 +186,8 @@ class Message(BaseModel):
 
     @cached_property
     def texts(self) -> Mapping[str, str]:
-        """The texts of the sections by `Section.name`; sections of the same name are joined."""
-        found: dict[str, str] = {}
-        for section in self.sections:
-            before = found.get(section.name)
-            found[section.name] = f"{before}\n\n{section.text}" if before and section.text else before or section.text
-        return found
+        """The texts of the sections by `Section.name`."""
+        return texts_by_name(self.sections)
 
     @property
     def text(self) -> str:
@@ -264,8 +268,7 @@ class TaskMessage(Message):
 
     def spec(self) -> Spec:
         """The spec in its sections; missing parts are derived."""
-        texts = self.texts
-        spec = derive_spec(self.title, self.preamble, self.sections, lambda name: texts.get(name.casefold(), ""))
+        spec = derive_spec(self.title, self.preamble, self.sections)
         actions = merged(self.planned_actions, spec.planned_actions)
         return replace(spec, planned_actions=actions) if actions else spec
 
@@ -274,7 +277,7 @@ class TaskMessage(Message):
         of_all = ("repeat", "missed", "overlap", "not_before", "message_id", "sent_at", "signature")
         return self.model_copy(update=dict.fromkeys(of_all))
 
-    @property
+    @cached_property
     def content(self) -> str:
         """A digest of the work: the body without the plan, and without what one attempt is told about another."""
         own = [(s.name, s.text) for s in self.sections if s.name not in ("dag", "findings")]

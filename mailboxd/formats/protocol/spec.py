@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from pathlib import PurePosixPath
@@ -23,7 +24,7 @@ from mailboxd.errors import MessageError
 from mailboxd.formats.protocol import strict_yaml
 from mailboxd.formats.protocol.headers import ID_RULE, Source, integer
 from mailboxd.formats.protocol.headings import stated_criteria
-from mailboxd.formats.protocol.markdown import Section, join_body, split_body
+from mailboxd.formats.protocol.markdown import Section, join_body, split_body, texts_by_name
 from mailboxd.formats.protocol.strict_yaml import Path, Yaml, flow, scalar
 
 # The section `## Checks`: YAML <-> `core.model.Check`.
@@ -454,29 +455,30 @@ SPEC_NAMES = frozenset(name.casefold() for name in SPEC_SECTIONS)
 """The same as `Section.name` has them."""
 
 
-def derive_spec(title: str, preamble: str, sections: tuple[Section, ...], section: Callable[[str], str]) -> Spec:
-    """The spec in these parts of a task message; `section` returns the text under a heading.
+def derive_spec(title: str, preamble: str, sections: tuple[Section, ...]) -> Spec:
+    """The spec in these parts of a task message.
 
     Raises MessageError if checks or planned actions are invalid.
     """
+    texts = defaultdict(str, texts_by_name(sections))
     declared = next((s for s in sections if s.name == "checks" and claimed(s.text)), None)
     known = SPEC_NAMES if declared else SPEC_NAMES - {"checks"}
     unknown = [f"## {s.heading}\n\n{s.text}" for s in sections if s.name not in known]
     # Unknown sections describe work, too.
-    instructions = "\n\n".join(filter(None, [preamble, section("Instructions"), *unknown]))
-    expected, context = section("Expected Output"), section("Context")
-    stated = section("Acceptance Criteria") or stated_criteria((instructions, section("Goal")))
+    instructions = "\n\n".join(filter(None, [preamble, texts["instructions"], *unknown]))
+    goal, expected, context = texts["goal"], texts["expected output"], texts["context"]
+    stated = texts["acceptance criteria"] or stated_criteria((instructions, goal))
     return Spec(
-        goal=section("Goal") or title,
+        goal=goal or title,
         instructions=instructions,
         context=context,
         expected_output=expected,
-        scope_in=section("Scope In") or instructions,
-        scope_out=section("Scope Out"),
-        inputs=section("Inputs") or context,
-        outputs=section("Outputs") or expected,
+        scope_in=texts["scope in"] or instructions,
+        scope_out=texts["scope out"],
+        inputs=texts["inputs"] or context,
+        outputs=texts["outputs"] or expected,
         acceptance_criteria=criteria(stated) or ((expected,) if expected else ()),
-        risks=section("Risks"),
+        risks=texts["risks"],
         planned_actions=actions_in(sections),
         checks=parse_checks(declared.text, path="Checks", first_line=declared.line) if declared else (),
     )
@@ -553,8 +555,7 @@ def _own_sections(text: str) -> tuple[Section, ...]:
 def is_spec_section(heading: str, text: str) -> bool:
     """Whether a section of a task.md is part of its spec, not counting the instructions."""
     name = heading.rstrip(" #:").casefold()
-    known = any(name == known.casefold() for known in _FIELDS if known != "Instructions")
-    return known and (name != "checks" or claimed(text))
+    return name in SPEC_NAMES and name not in ("instructions", "dag") and (name != "checks" or claimed(text))
 
 
 def shown_sections(spec: Spec, title: str) -> Sections:
@@ -567,18 +568,12 @@ def spec_sections(spec: Spec, title: str = "") -> Sections:
     spec = stated(spec)
     if spec.goal.strip() == title.strip():
         spec = replace(spec, goal="")
-    texts = {name: _text(spec, field) for name, field in _FIELDS.items()}
+    texts = {name: getattr(spec, field) for name, field in _FIELDS.items()} | {
+        "Acceptance Criteria": "\n".join(f"- {criterion}" for criterion in spec.acceptance_criteria),
+        "Checks": f"```yaml\n{render_checks(spec.checks)}\n```" if spec.checks else "",
+        "Planned Actions": render_actions(spec.planned_actions),
+    }
     return tuple((name, text) for name, text in texts.items() if text.strip())
-
-
-def _text(spec: Spec, field: str) -> str:
-    if field == "acceptance_criteria":
-        return "\n".join(f"- {criterion}" for criterion in spec.acceptance_criteria)
-    if field == "checks":
-        return f"```yaml\n{render_checks(spec.checks)}\n```" if spec.checks else ""
-    if field == "planned_actions":
-        return render_actions(spec.planned_actions)
-    return str(getattr(spec, field))
 
 
 def render_spec(spec: Spec) -> str:

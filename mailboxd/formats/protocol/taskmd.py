@@ -130,11 +130,7 @@ class TaskFile:
     def spec(self) -> Spec:
         """The spec that a task message with these sections has (protocol section 2)."""
         parts = tuple(Section(heading, text) for heading, text in self.extra_sections)
-        return derive_spec(self.title, self.instructions, parts, self.section)
-
-    def section(self, heading: str) -> str:
-        """The text of an extra section (`Context`, `Expected Output`, ...), ignoring case, or empty."""
-        return next((text for name, text in self.extra_sections if name.lower() == heading.lower()), "")
+        return derive_spec(self.title, self.instructions, parts)
 
 
 _TEXTS = ("instructions", "notes", "results", "synthesised")
