@@ -411,7 +411,7 @@ class StaleFiles:
         """
         sql = "SELECT task, marks FROM stale_files WHERE task > ? ORDER BY task LIMIT ?"
         found: list[tuple[str, int]] = self._db.execute(sql, (after, limit)).fetchall()
-        self._unread = (self._unread or set()).difference(task for task, _ in found)
+        self._unread = (self._unread or set()).difference(dict(found))
         return found
 
     def exist(self) -> bool:

@@ -215,10 +215,10 @@ class ArchiveWatch:
         """Ids of the recent messages whose files were written to since they were archived."""
         while self._recent and self._recent[0].until <= mono:
             self._recent.popleft()
-        changed = []
+        changed, mailbox = [], self.ws.mailbox
         for recent in self._recent:
             try:
-                status = (self.ws.mailbox / recent.path).lstat()
+                status = os.lstat(f"{mailbox}/{recent.path}")
             except OSError:
                 changed.append(recent.id)
             else:

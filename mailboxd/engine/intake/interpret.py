@@ -34,7 +34,7 @@ from mailboxd.core.inputs import (
     Steer,
 )
 from mailboxd.core.lifecycle import amend
-from mailboxd.core.model import GivenVerdict, Origin, Plan, Spec, Task, Usage
+from mailboxd.core.model import GivenVerdict, Handover, Origin, Plan, Spec, Task, Usage
 from mailboxd.core.outcomes import Answer, Results, Unclear
 from mailboxd.core.plans import given_to
 from mailboxd.core.returned import LATELY, Before, Return, judge, number_of, why_held
@@ -431,7 +431,7 @@ class Intake:
             host = self._trust.host() if self._trust else ""
             came = provenance.of(self._engine, Claims.of(message), proof, written_ns, host)
             return "accepted", self.new_task(message, actor=message.from_, came=came).id
-        origin = replace(self._origin(message), handover=known.origin.handover)
+        origin = self._origin(message, known.origin.handover)
         latest = max(known.origin.attempt, 1)
         if message.attempt is None:
             origin = replace(origin, attempt=known.origin.attempt)
@@ -498,7 +498,7 @@ class Intake:
             title=message.title or message.task_id,
             spec=spec,
             policy=apply(settings.policy, message.overrides()),
-            origin=replace(self._origin(message), handover=came.handover, repetition=repetition),
+            origin=self._origin(message, came.handover, repetition),
             depth=depth,
             plan=self._plan(message, spec),
             needs=self.needs(message.depends_on, local_id, message.title) if message.depends_on else (),
@@ -583,8 +583,11 @@ class Intake:
                 self._engine.record(Event(Kind.NEEDS_CHANGED, waiting, {"needs": needs, "note": note}))
                 self._engine.handle(waiting, LookAgain())
 
-    def _origin(self, message: TaskMessage) -> Origin:
-        """The identifiers of a dispatch. Raises Refused for a `reply_to` that the configuration does not allow."""
+    def _origin(self, message: TaskMessage, handover: Handover | None, repetition: str = "") -> Origin:
+        """The identifiers of a dispatch, and where it came from.
+
+        Raises Refused for a `reply_to` that the configuration does not allow.
+        """
         address = message.reply_to or ""
         if address and (why := self._engine.settings.refused_reply(address, message.from_)):
             raise Refused("reply-to", why, "The operator of this mailbox adds it to notify.reply_to; or leave it out.")
@@ -599,6 +602,8 @@ class Intake:
             traceparent=message.traceparent,
             reply_to=address,
             delegation_path=message.delegation_path or (),
+            handover=handover,
+            repetition=repetition,
         )
 
     def create(self, new: NewTask, actor: str, role: Role = Role.ORCHESTRATOR) -> Task:
