@@ -255,11 +255,11 @@ class Daemon:
         with self.engine.batch():
             self._hear_of_standstill()
             self._try(Component.COLLECTING, self._collect)
-            mono = self.engine.clock.monotonic()
             if self.engine.costs:
-                self._capping.mark(0.0 if self.effects.starting.caps.hold else mono + SOON)
+                self._capping.mark(0.0 if self.effects.starting.caps.hold else self.engine.clock.monotonic() + SOON)
             if (at := self.peers.gateway.due) is not None:  # perhaps because of how a turn has ended
                 self._surroundings.gateway.mark(at)
+            mono = self.engine.clock.monotonic()
             self._serve(self._inquiries, mono)
             if look and not self.health.is_troubled(Component.SCANNING):
                 more = self._take_files(mail)
