@@ -124,6 +124,8 @@ class Outbox:
         self._written = written
         self._pending: dict[str, tuple[Row, Order]] | None = None
         """All pending orders with their rows, in order; None = not known."""
+        self._are_many = False
+        """They were too many to be kept when they were looked for; `pending` looks again."""
         self._last = 0, 0
         """The greatest `seq` and `rev`, if the pending orders are known."""
         self._turns: dict[str, LatestTurn] = {}
@@ -131,16 +133,17 @@ class Outbox:
 
     def forget(self) -> None:
         """Others may have written, or something was rolled back."""
-        self._pending = None
+        self._pending, self._are_many = None, False
         self._turns.clear()
 
     def _known(self) -> dict[str, tuple[Row, Order]] | None:
         """The pending orders; None if they are many."""
         if not self._db.in_transaction:
             return self._pending if self._pending is not None and self._cache.is_current() else None
-        if self._pending is None:
+        if self._pending is None and not self._are_many:
             rows = self._rows("state = 'pending' ORDER BY seq LIMIT ?", _MOST + 1)
-            if len(rows) <= _MOST:
+            self._are_many = len(rows) > _MOST
+            if not self._are_many:
                 self._pending = {row["id"]: (row, _order(row)) for row in rows}
                 self._last = self._db.execute(_LAST).fetchone()
         return self._pending
@@ -231,6 +234,7 @@ class Outbox:
 
         Without the creation of children, for which nothing is performed.
         """
+        self._are_many = self._are_many and passed > 0
         if (known := self._known()) is not None:
             found = [
                 order

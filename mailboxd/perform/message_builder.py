@@ -212,6 +212,8 @@ class PromptBuilder:
         for of, whole in zip(("", node.key), above, strict=False):  # a round, and a part of one
             if whole.body is not None and whole.flow.until is not None and whole.flow.until.of == of:
                 found.append(whole.flow.until)
+        if not found:
+            return ()
         return tuple(dict.fromkeys(answer for condition in found for answer in condition.answers))
 
     def _background(self, task: Task, line: Sequence[Task]) -> str:
@@ -314,7 +316,10 @@ class PromptBuilder:
 
     def _performed(self, tasks: Sequence[Task]) -> str:
         """The approved actions of these tasks that ran, so that nobody plans or performs them again."""
-        rows = [row for task in tasks if task.planned_actions for row in self.store.approvals.of_task(task.id)]
+        acting = [task.id for task in tasks if task.planned_actions]
+        if not acting:
+            return ""
+        rows = [row for task_id in acting for row in self.store.approvals.of_task(task_id)]
         done = [f"- {row.requested_action}: {first_line(row.summary)}" for row in rows if row.state is Performed.DONE]
         if not done:
             return ""

@@ -9,11 +9,12 @@ from dataclasses import replace
 import pytest
 
 from mailboxd.core import lifecycle
+from mailboxd.core.effects import Notify
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.json_codec import to_json
 from mailboxd.core.model import Attempt, Policy, Spec, Task
-from mailboxd.core.vocabulary import AttemptStatus, Mode, Phase, Runtime, Waiting
-from mailboxd.ledger import task_cache
+from mailboxd.core.vocabulary import AttemptStatus, Mode, Notice, Phase, Runtime, Waiting
+from mailboxd.ledger import outbox, task_cache
 from mailboxd.ledger.store import Store
 
 NOW = "2026-11-21T00:00:00.000Z"
@@ -192,6 +193,27 @@ def test_what_was_undone_is_forgotten(ours: Store) -> None:
     assert notes(ours) == ""
     with ours.transaction():
         assert notes(ours) == ""
+
+
+def test_orders_too_many_to_remember_are_read_once_a_round(ours: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "_MOST", 3)
+    read: list[str] = []
+    with ours.transaction():
+        for number in range(6):
+            ours.outbox.add(f"ntf_{number}", "", Notify(Notice.FAILED), NOW)
+        ours.outbox.forget()
+        ours.db.set_trace_callback(
+            lambda sql: read.append(sql) if "state = 'pending' ORDER BY seq LIMIT" in sql else None
+        )
+        for number in range(4):
+            ours.outbox.finish(f"ntf_{number}")
+        assert len(read) == 1
+        assert [order.id for order in ours.outbox.pending(LATER)] == ["ntf_4", "ntf_5"]
+        assert len(read) == 2
+        ours.outbox.finish("ntf_4")
+        assert [order.id for order in ours.outbox.pending(LATER)] == ["ntf_5"]
+        assert len(read) == 2, "they are few again"
+    ours.db.set_trace_callback(None)
 
 
 def test_no_more_is_remembered_than_is_at_work(ours: Store, monkeypatch: pytest.MonkeyPatch) -> None:
