@@ -368,8 +368,10 @@ class Trust:
 
     def _key_of_host(self, sender: str) -> PublicKey | None:
         host, dot, _ = sender.lower().partition(".")
+        if not dot or not self.host():
+            return None
         with _stopping():
-            return self.host_key(host) if dot and self.host() else None
+            return self.host_key(host)
 
     def is_of_host(self, sender: str) -> bool:
         """Whether the sender is on another host, so that the hub delivered what it sent."""

@@ -140,7 +140,7 @@ def test_another_host_tells_the_chain_with_its_signature(desk: Desk) -> None:
     assert not found.is_ours
     back = {"x-handed-on": ["tsk_here", f"here.beta:{TEXT}", f"far.main:{OTHER}"]}
     with desk.engine.batch():
-        own = provenance.of(desk.engine, Claims.of(note("far.main", **back)), SIGNED, host="here")
+        own = provenance.of(desk.engine, Claims.of(note("far.main", **back)), SIGNED, host=lambda: "here")
     assert given(own).passed == (f"beta:{TEXT}", f"far.main:{OTHER}"), "it comes back to beta"
     assert of(desk, note("far.main", attempt_id="att_1", reply_token="t", **told), SIGNED).is_ours
     for wrong in ("no list", ["tsk_far", "no step"], []):

@@ -184,7 +184,7 @@ class Intake:
             else:
                 message = self._numbered(message, returned.number)
                 held = why_held(returned.known.returns + 1) if returned.what is Return.HELD else ""
-                came = provenance.of(self._engine, Claims.of(message), proof, written_ns)
+                came = self._came(message, proof, written_ns)
                 verdict, task = "accepted", self.new_task(message, actor=message.from_, came=came, held=held).id
         except (MessageError, PlanError, Refused) as error:
             self.reject(file, error, message, proof)
@@ -424,12 +424,11 @@ class Intake:
     def _task(self, message: TaskMessage, proof: Proof, written_ns: int | None) -> tuple[str, str | None]:
         """Take new work, a repeat of it, or known work that is assigned again or changed (section 2, "Repeats")."""
         if message.repeat is not None:
-            came = provenance.of(self._engine, Claims.of(message), proof, written_ns)
+            came = self._came(message, proof, written_ns)
             return repetitions.accept(self, self._engine, message, self._zone, came), None
         known = self._store.tasks.by_work(message.from_, message.task_id, message.subtask_id)
         if known is None:
-            host = self._trust.host() if self._trust else ""
-            came = provenance.of(self._engine, Claims.of(message), proof, written_ns, host)
+            came = self._came(message, proof, written_ns)
             return "accepted", self.new_task(message, actor=message.from_, came=came).id
         origin = self._origin(message, known.origin.handover)
         latest = max(known.origin.attempt, 1)
@@ -446,6 +445,11 @@ class Intake:
             return "accepted", known.id
         self._reply_again(known)
         return "duplicate", known.id
+
+    def _came(self, message: TaskMessage, proof: Proof, written_ns: int | None) -> Provenance:
+        """Where new work comes from."""
+        host = self._trust.host if self._trust else str
+        return provenance.of(self._engine, Claims.of(message), proof, written_ns, host)
 
     def _answer_again(self, message: TaskMessage) -> None:
         """Send the reply of done work again whose very message has come again: the sender's copy may have been lost.

@@ -7,7 +7,7 @@ leaves all that out, or lies about it, still counts towards the limits of an hou
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -65,11 +65,16 @@ BY_PERSON = Provenance(None)
 
 
 def of(
-    engine: Engine, claims: Claims, proof: Proof | None = None, written_ns: int | None = None, host: str = ""
+    engine: Engine,
+    claims: Claims,
+    proof: Proof | None = None,
+    written_ns: int | None = None,
+    host: Callable[[], str] = str,
 ) -> Provenance:
     """Where this task comes from.
 
-    `written_ns` is when its file was last written, in nanoseconds since 1970; `host` is this host's name in the hub.
+    `written_ns` is when its file was last written, in nanoseconds since 1970; `host` finds this host's name in the
+    hub, which most mail does not need.
     """
     proof = proof or Proof()
     sender, name = claims.sender.lower(), claims.sender.rpartition(".")[2].lower()
@@ -84,7 +89,7 @@ def of(
     if (chain := _given_out(engine, claims, homes)) is not None:
         return Provenance(Handover(sender, claims.content, chain.began, chain.passed, counts=False), is_ours=True)
     if proof.verified == YES and "." in sender and sender not in homes:  # its host has written and signed it
-        chain, is_ours = _told(claims, host), bool(claims.attempt_id and claims.reply_token)
+        chain, is_ours = _told(claims, host()), bool(claims.attempt_id and claims.reply_token)
         given = Handover(sender, claims.content, chain.began, chain.passed, counts=not is_ours)
         return Provenance(given, is_ours)
     if proof.verified != YES and homes and sender not in homes and not same_agent(sender, own):
