@@ -18,8 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mailboxd.core import spending
-from mailboxd.core.explain import why
-from mailboxd.core.explain.model import Snapshot, TaskSnapshot
 from mailboxd.core.handovers import is_held as is_handed_over
 from mailboxd.core.sanitize import first_line, one_line
 from mailboxd.core.standstill import OVER, Standstill
@@ -35,6 +33,7 @@ from mailboxd.formats.mailbox.unread import unread as unread_files
 from mailboxd.host.systemd_units import start_command
 
 if TYPE_CHECKING:
+    from mailboxd.core.explain.model import Snapshot, TaskSnapshot
     from mailboxd.core.explain.overview_details import ItemDetails
     from mailboxd.formats.mailbox.layout import Workspace
     from mailboxd.host.clock import Clock
@@ -130,8 +129,8 @@ class Attention:
     items: tuple[Item, ...]
     total: int
     open: OpenTasks
-    snapshot: Snapshot
-    """The tasks among the items."""
+    tasks: Mapping[str, TaskSnapshot]
+    """The tasks among the items, by id."""
     failures: int = 0
     """Of `total`, the failed tasks that the user has not seen."""
 
@@ -199,10 +198,12 @@ def of(
     lying = {one.path for one in found}
     # what is rejected but cannot be moved is named once, by what mends it
     rejected = [row for row in waiting.rejected if row["path"] or f"mailbox/inbox/{row['name']}" not in lying]
-    endings = [
-        Item(Need.ENDING, cause.text, cause.command.replace("mailboxd", program, 1), None, cause.task, until=cause.at)
-        for cause in why.endings(waiting.snapshot)
-    ]
+    tasks: Mapping[str, TaskSnapshot] = {}
+    endings: list[Item] = []
+    explained: list[Item] = []
+    if (snapshot := waiting.snapshot) is not None:
+        tasks, endings = snapshot.tasks, [*_endings(snapshot, program)]
+        explained = [*_tasks(waiting, snapshot, program)]
     broken += [item for _, item in of_caps(report, now, program)]
     from mailboxd.ledger.later import failing
 
@@ -219,8 +220,17 @@ def of(
     ]
     total = waiting.total - len(waiting.rejected) + len(rejected) + len(unread) + len(broken) + len(endings)
     waiting = replace(waiting, rejected=rejected)
-    told = sorted([*_waiting(ws, waiting, program), *unread[:most]], key=lambda item: item.since or "")
-    return Attention((*broken, *endings, *told), total, waiting.open, waiting.snapshot, waiting.failures)
+    told = sorted([*explained, *_waiting(ws, waiting, program), *unread[:most]], key=lambda item: item.since or "")
+    return Attention((*broken, *endings, *told), total, waiting.open, tasks, waiting.failures)
+
+
+def _endings(snapshot: Snapshot, program: str) -> Iterator[Item]:
+    """The orders that are held."""
+    from mailboxd.core.explain import why
+
+    for cause in why.endings(snapshot):
+        command = cause.command.replace("mailboxd", program, 1)
+        yield Item(Need.ENDING, cause.text, command, None, cause.task, until=cause.at)
 
 
 def of_standstill(paused: Standstill, program: str) -> Item:
@@ -403,10 +413,15 @@ _OF_CAUSES = {
 """By kind of cause; others are reviews without a reviewer."""
 
 
-def _waiting(ws: Workspace, found: Waiting, program: str) -> Iterator[Item]:
+def _tasks(found: Waiting, snapshot: Snapshot, program: str) -> Iterator[Item]:
     for task_id in found.tasks:
-        if (task := found.snapshot.tasks.get(task_id)) is not None:
-            yield _of_task(task, found.snapshot, program)
+        if (task := snapshot.tasks.get(task_id)) is not None:
+            yield _of_task(task, snapshot, program)
+    for task_id, ended in found.failed:
+        yield replace(_of_task(snapshot.tasks[task_id], snapshot, program), since=ended, id=task_id)
+
+
+def _waiting(ws: Workspace, found: Waiting, program: str) -> Iterator[Item]:
     for row in found.agents:
         text = f"{row['count']} tasks wait for an agent: {first_line(row['why'])}"
         command = f"{program} ls --state needs-you --agent {row['agent']}"
@@ -415,8 +430,6 @@ def _waiting(ws: Workspace, found: Waiting, program: str) -> Iterator[Item]:
         yield of_circuits(row["why"], row["names"], row["at"], program)
     for row in found.handed_over:
         yield _of_handovers(row, program)
-    for task_id, ended in found.failed:
-        yield replace(_of_task(found.snapshot.tasks[task_id], found.snapshot, program), since=ended, id=task_id)
     for row in found.approvals:
         yield _of_approval(row, program)
     for row in found.rejected:
@@ -425,11 +438,7 @@ def _waiting(ws: Workspace, found: Waiting, program: str) -> Iterator[Item]:
     for row in found.refused:
         yield _of_edit(ws, row, program)
     for row in found.at_peers:
-        text, command = (
-            why.waits_at_peer(row["executor"], WaitsFor(row["waits_for"]), row["why"]),
-            f"{program} why {row['task']}",
-        )
-        yield Item(Need.PEER, text, command, row["at"], row["task"], row["executor"])
+        yield _of_peer(row, program)
     for row in found.untold:
         yield _of_untold(row, program)
     for row in found.noticed:
@@ -437,7 +446,17 @@ def _waiting(ws: Workspace, found: Waiting, program: str) -> Iterator[Item]:
         yield Item(Need.WARNING, text, _dismissal(row, program), row["at"], row["task"], row["id"])
 
 
+def _of_peer(row: Row, program: str) -> Item:
+    """Work that waits at a peer until somebody there acts."""
+    from mailboxd.core.explain import why
+
+    text = why.waits_at_peer(row["executor"], WaitsFor(row["waits_for"]), row["why"])
+    return Item(Need.PEER, text, f"{program} why {row['task']}", row["at"], row["task"], row["executor"])
+
+
 def _of_task(task: TaskSnapshot, snapshot: Snapshot, program: str) -> Item:
+    from mailboxd.core.explain import why
+
     cause = why.cause_of(task, snapshot)
     kind, command = (
         Need.FAILED if cause.kind == "ended" else _OF_CAUSES.get(cause.kind, Need.REVIEW),

@@ -6,13 +6,16 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from mailboxd.core.explain.model import Snapshot
 from mailboxd.core.handovers import is_held, reason_of
 from mailboxd.core.vocabulary import FOR_PERSON, NO_SUCH_AGENT
 from mailboxd.ledger.conditions import MISSING_AGENTS, NEED, OPEN, WAITING_FOR_PERSON
 from mailboxd.ledger.open_tasks import OpenTasks, TaskForPerson, open_tasks
 from mailboxd.ledger.reports import Report, Row
+
+if TYPE_CHECKING:
+    from mailboxd.core.explain.model import Snapshot
 
 _APPROVALS = (
     "SELECT p.id, lower(substr(p.id, -6)) AS short_id, t.local_id AS task, p.requested_action AS text, p.at,"
@@ -107,7 +110,8 @@ class Waiting:
     """Notices that have not reached people."""
     at_peers: Sequence[Row]
     """Work that waits at a peer until somebody there acts."""
-    snapshot: Snapshot
+    snapshot: Snapshot | None
+    """The tasks, and what they wait for; None where there is nothing to explain."""
     total: int
     failures: int
     """The failed tasks that the user has not seen; `total` has them, too."""
@@ -148,7 +152,9 @@ def waiting_for_person(report: Report, now: str, daemon: int | None, seen: Seen,
         unseen = unseen_failures(report, seen)
         failed = unseen[:most]
         shown = tasks[:most] + [row["task"] for row in agents if row["count"] == 1] + [task.id for task in alone[:most]]
-        snapshot = report.task_snapshot([*shown, *(task for task, _ in failed)], now, daemon, neighbours=False)
+        explained, snapshot = [*shown, *(task for task, _ in failed)], None
+        if explained or report.holds_orders():
+            snapshot = report.task_snapshot(explained, now, daemon, neighbours=False)
         listed: tuple[Sized, ...] = (tasks, agents, alone, circuits, handed_over, unseen, refused, untold, at_peers)
         total = sum(map(len, listed)) + report.pending_approvals()
         total += report.db.execute(f"SELECT count(*) {_REJECTED}").fetchone()[0]

@@ -34,7 +34,6 @@ from mailboxd.ledger.overview_queries import Size
 from mailboxd.ledger.reports import opened
 
 if TYPE_CHECKING:
-    from mailboxd.core.explain.model import OpenBreaker
     from mailboxd.core.explain.overview_details import (
         AgentThere,
         ConditionDetails,
@@ -386,7 +385,7 @@ def of(
         running=pid is not None,
         troubles=(
             *(f"{one.where}: {one.why}" for one in troubles if not one.needs_person(now)),
-            *(_shut(agent, breaker, now) for agent, breaker in found.snapshot.breakers.items()),
+            *(_shut(row, now) for row in queries.breakers(report)),
         ),
         states=found.states(phases),
         open=sum(count for phase, count in phases.items() if phase not in TERMINAL),
@@ -410,9 +409,9 @@ def of(
     )
 
 
-def _shut(agent: str, breaker: OpenBreaker, now: str) -> str:
-    until = f"no turns until {moment(breaker.until, now)}" if breaker.until else "one turn, as a trial"
-    return f"{agent} gets {until}: {first_line(breaker.reason)}"
+def _shut(row: Row, now: str) -> str:
+    until = f"no turns until {moment(row['until'], now)}" if row["until"] else "one turn, as a trial"
+    return f"{row['agent']} gets {until}: {first_line(row['reason'])}"
 
 
 def _decisions(

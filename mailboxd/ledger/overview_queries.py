@@ -96,6 +96,11 @@ def running(
     return (int(rows[0]["total"]) if rows else 0), rows
 
 
+def breakers(report: Report) -> list[Row]:
+    """The breakers that are open or half-open: `agent`, `until` and `reason`."""
+    return report.rows("SELECT agent, until, reason FROM breakers WHERE state <> 'closed' ORDER BY agent")
+
+
 def spent_on(report: Report, days: Sequence[Day]) -> list[Spend]:
     """What turns have cost on each of these days: a search of one index for each."""
     if not report.has_table("spending"):

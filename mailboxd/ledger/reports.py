@@ -13,17 +13,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mailboxd.core.explain.model import Ending, Snapshot
 from mailboxd.core.sanitize import one_line
 from mailboxd.core.vocabulary import TERMINAL, Mode, Phase, child_status, is_id, state_of, task_status
 from mailboxd.errors import DamagedError, UnavailableError, WorldError
-from mailboxd.ledger import explain_queries
 from mailboxd.ledger.conditions import BELOW, LABELLED, NEED, OPEN, RUNNABLE
 from mailboxd.ledger.database import connect, mark_of, other_schema, recreation, schema_version, store_error
 from mailboxd.ledger.meta import PEERS, Meta
 
 if TYPE_CHECKING:
     from mailboxd.core.events import Kind
+    from mailboxd.core.explain.model import Ending, Snapshot
     from mailboxd.core.explain.overview_details import CallDetails, Memory
     from mailboxd.core.explain.task_details import EventRow, NoticeRow, ReceivedMessage, TaskRow, TreeNode, WaitingTask
     from mailboxd.core.spending import Standing
@@ -357,6 +356,8 @@ class Report:
 
     def task_snapshot(self, tasks: Sequence[str], now: str, daemon: int | None, *, neighbours: bool = True) -> Snapshot:
         """These tasks at `now`, for `explain.why`."""
+        from mailboxd.ledger import explain_queries  # for what there is to explain, which often is nothing
+
         with self.snapshot():
             return explain_queries.load(self.db, tasks, now, daemon, neighbours=neighbours)
 
@@ -366,7 +367,13 @@ class Report:
 
     def endings(self) -> tuple[Ending, ...]:
         """The orders that are held to end a task, the next first."""
-        return explain_queries.endings(self.db)
+        from mailboxd.ledger import explain_queries
+
+        return explain_queries.endings(self.db) if self.holds_orders() else ()
+
+    def holds_orders(self) -> bool:
+        """Whether an order to end a task is held."""
+        return self.has_table("held_orders") and self.db.execute("SELECT 1 FROM held_orders").fetchone() is not None
 
     def room(self) -> CallDetails | None:
         """How many calls run, and how many may; `memory` if it prevents more. None before the first daemon."""

@@ -78,6 +78,8 @@ RARE = {
 NOT_FOR_STATUS = {
     "anyascii",
     "jinja2",
+    "mailboxd.core.explain.model",
+    "mailboxd.core.explain.why",
     "mailboxd.core.inputs",
     "mailboxd.core.model",
     "mailboxd.core.repetition",

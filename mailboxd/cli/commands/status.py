@@ -14,7 +14,6 @@ from mailboxd.cli import morning
 from mailboxd.cli.session import Session, agent_of, verb
 from mailboxd.cli.task_output import attention_lines, coming_json, coming_text
 from mailboxd.cli.text import MOST_ENTRIES, columns, counted, fit, folded_list, pad, room, state, table
-from mailboxd.core.explain import why
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.spending import standing_json
 from mailboxd.core.stopping import stopped
@@ -127,8 +126,10 @@ def _of_host(session: Session, everything: bool) -> int:
 
 def _coming(ws: Workspace, report: Report, session: Session) -> str:
     """What happens next by itself, in words; empty if nothing does."""
-    now, pid = session.clock.now(), lock.holder(ws)
-    snapshot = report.task_snapshot(report.next_to_change(), now, pid, neighbours=False)
+    now, pid, tasks = session.clock.now(), lock.holder(ws), report.next_to_change()
+    if not tasks and not report.holds_orders():
+        return ""
+    snapshot = report.task_snapshot(tasks, now, pid, neighbours=False)
     coming = _next(snapshot, 0)
     return "" if coming is None else for_terminal(coming_text(coming, now, pid is not None))
 
@@ -237,6 +238,8 @@ def _messages(ws: Workspace, report: Report) -> tuple[MessageCounts, int]:
 def _next(snapshot: Snapshot, unjudged: int) -> Coming | None:
     if unjudged > 0:
         return {"at": None, "task": None, "what": f"{unjudged} in the inbox {'is' if unjudged == 1 else 'are'} read"}
+    from mailboxd.core.explain import why
+
     causes = [*why.endings(snapshot), *(why.cause_of(task, snapshot) for task in snapshot.tasks.values())]
     return coming_json(why.first_to_happen(causes, snapshot.now))
 
@@ -453,7 +456,11 @@ def ls_command(
 
 
 def _with_ending(row: ListedTask, held: Ending | None, now: str) -> TaskOfList:
-    return {**row, "ending": None if held is None else {"at": held.due, "text": why.ending_text(held, now)}}
+    if held is None:
+        return {**row, "ending": None}
+    from mailboxd.core.explain import why
+
+    return {**row, "ending": {"at": held.due, "text": why.ending_text(held, now)}}
 
 
 def _cells(row: TaskOfList) -> tuple[str, ...]:

@@ -124,7 +124,7 @@ def _look(models: PageModels, workspace: WebWorkspace, agents: Mapping[str, str]
             return _Look(
                 workspace,
                 overview.of(ws, report, waits, report.phases(), models.clock, agent, seen, companions=companions),
-                {task.local_id: task for task in waits.snapshot.tasks.values()},
+                {task.local_id: task for task in waits.tasks.values()},
                 {row["id"]: row for row in task_queries.list_approvals(report)},
                 [{**row, "key": workspace.key} for row in held_orders(report)],
             )

@@ -371,7 +371,7 @@ class PageModels:
             workspace.ws, report, self.clock, attention.program_for(workspace.ws), self.seen(workspace), most=_MAX_ITEMS
         )
         asked = {row["id"]: row for row in task_queries.list_approvals(report)}
-        tasks = {task.local_id: task for task in waiting.snapshot.tasks.values()}
+        tasks = {task.local_id: task for task in waiting.tasks.values()}
         titles = task_queries.titles(report, {item.task for item in waiting.items})
         listed = [item for item in waiting.items if item.kind is not Need.ENDING]  # `held` has them, with a button
         key, agent = workspace.key, shown["agent"]
