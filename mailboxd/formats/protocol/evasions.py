@@ -352,6 +352,7 @@ _REFUSES = _anywhere(
     r"asked) not to|not (?:supposed|designed|meant|trained|programmed|configured))\b"
     r"|^(?:nope|no|nah|sorry)[,.]? (?:i )?(?:can't|cannot|can) do\b"
     r"|\bthere (?:is|was) nothing (?:that |more )?(?:i|we) (?:can|could)\b"
+    rf"|[,;] (?:so|therefore|hence) there (?:is|was) nothing to {_WORKS}\b"
     r"|^(?:(?:that|this|it)(?:'s| is) |sorry[,:]? )*not (?:my|our) (?:department|job|task|area|field|responsibility)\b"
     rf"|(?:^|[,;] |\b(?:but|and|so|therefore|because|that)[, ]+)(?:i|we) {_FILL}{_CANNOT} {_FILL}(?!{_OF_OPINION})"
     r"[a-z]{2,20} (?:it|this|that|them|these|those)\b"
