@@ -15,7 +15,7 @@ from mailboxd.ledger.conditions import NEED, OPEN
 from mailboxd.ledger.reports import Report
 
 _OPEN_TASKS = (
-    f"SELECT t.phase, {NEED}, t.parent IS NULL, t.due IS NULL, t.id, t.local_id, t.executor, t.updated_at,"
+    f"SELECT t.phase, t.parent IS NULL, t.due IS NULL, t.id, t.local_id, {NEED}, t.executor, t.updated_at,"
     f" CASE t.held WHEN '' THEN t.reason ELSE t.held END FROM tasks t INDEXED BY tasks_open WHERE {OPEN} ORDER BY t.seq"
 )
 _RUNNING = frozenset(str(phase) for phase in Phase if state_words(phase) == State.RUNNING)
@@ -58,12 +58,12 @@ def open_tasks(report: Report) -> OpenTasks:
     """Read all open tasks. Costs O(open tasks): about 3 ms for each thousand."""
     phases, by_phase = Counter[str](), Counter[str]()
     waiting, running, for_daemon = [], [], 0
-    for phase, need, is_root, is_undue, *task in report.db.execute(_OPEN_TASKS):
+    for phase, is_root, is_undue, *task in report.db.execute(_OPEN_TASKS):
         phases[phase] += 1
+        need = task[2]
         if need is not None:
             by_phase[phase] += 1
-            task_id, local_id, *rest = task
-            waiting.append(TaskForPerson(task_id, local_id, need, *rest))
+            waiting.append(TaskForPerson(*task))
         elif is_root and phase in _RUNNING:
             running.append(task[0])
         for_daemon += is_root and not (is_undue and need not in (None, "approval"))

@@ -69,9 +69,9 @@ def unread(ws: Workspace, tasks: KnownTasks, now: float) -> list[Unread]:
     names = _in_order(ws)
     strangers = sorted(name for name in tasks.strangers(names) if not is_temporary(name))
     foreign, live = [name for name in strangers if _is_foreign(ws.tasks / name)], tasks.live(names, _MOST)
-    looked_at = sorted({*live, *strangers}.difference(foreign))
+    looked_at, uid = sorted({*live, *strangers}.difference(foreign)), owner_of(ws)
     found = [
-        *(item for name in looked_at for item in _in_tasks(ws, name, live)),
+        *(item for name in looked_at for item in _in_tasks(ws, uid, name, live)),
         *_others(ws, foreign),
         *unread_mail(ws),
         *_left_aside(ws),
@@ -121,10 +121,11 @@ def _is_foreign(path: Path) -> bool:
         return False
     if not stat.S_ISDIR(mode):
         return stat.S_ISREG(mode)
-    names = _names(path)
+    entries = _entries(path)
+    names = [entry.name for entry in entries]
     is_ours = any(one.lower() in _NEARLY or one.startswith(_KEPT) for one in names)
     has_files = any((path / one).is_file() for one in names)
-    return has_files and not is_ours and next(_nested(path, 1), None) is None
+    return has_files and not is_ours and next(_nested(path, entries, 1), None) is None
 
 
 def _others(ws: Workspace, names: Sequence[str]) -> Iterator[Unread]:
@@ -160,14 +161,14 @@ def unread_mail(ws: Workspace) -> list[Unread]:
     """What the daemon's user may not read in the inbox, or as a directory may not move out of it. Raises WorldError."""
     with world_errors(f"read the inbox {ws.inbox}"), directory(ws.root, "mailbox", "inbox"):
         names = _names(ws.inbox)
-    found = []
+    found, uid = [], owner_of(ws)
     for name in names:
         path, shown = ws.inbox / name, f"mailbox/inbox/{storable_name(name)}"
         with suppress(OSError):
             mode = path.lstat().st_mode
             # a link is refused unread; to move a directory needs permission to write to it
             wanted = 7 if stat.S_ISDIR(mode) else 4 if stat.S_ISREG(mode) else 0
-            if wanted and (denied := _denied(ws, path, shown, wanted)) is not None:
+            if wanted and (denied := _denied(ws, uid, path, shown, wanted)) is not None:
                 found.append(replace(denied, why=f"it is a directory, and {denied.why}") if wanted == 7 else denied)
     return found
 
@@ -209,7 +210,7 @@ def sent_again(ws: Workspace, path: Path, name: str) -> str:
     return f"{_made_readable(ws, path, path.lstat())} && {'' if os.geteuid() in (0, owner_of(ws)) else 'sudo '}{copy}"
 
 
-def _in_tasks(ws: Workspace, name: str, live: Collection[str]) -> Iterator[Unread]:
+def _in_tasks(ws: Workspace, uid: int, name: str, live: Collection[str]) -> Iterator[Unread]:
     path, shown = ws.tasks / name, f"tasks/{storable_name(name)}"
     try:
         status = path.lstat()
@@ -224,26 +225,27 @@ def _in_tasks(ws: Workspace, name: str, live: Collection[str]) -> Iterator[Unrea
         rule = "the name of a task's directory is an id (letters, digits and . _ -)"
         yield Unread(shown, rule, _moved(path, _free(ws, name)))
     else:
-        yield from _task_directory(ws, path, shown, is_live=name in live)
+        yield from _task_directory(ws, uid, path, shown, is_live=name in live)
 
 
-def _task_directory(ws: Workspace, path: Path, shown: str, *, is_live: bool) -> Iterator[Unread]:
+def _task_directory(ws: Workspace, uid: int, path: Path, shown: str, *, is_live: bool) -> Iterator[Unread]:
     """The directory of a live task, or of none."""
-    if (denied := _denied(ws, path, shown, 5)) is not None:
+    if (denied := _denied(ws, uid, path, shown, 5)) is not None:
         yield denied
         return
-    names = _names(path)
+    entries = _entries(path)
+    names = [entry.name for entry in entries]
     near = next((one for one in names if one.lower() in _NEARLY and one != _TASK_FILE), None)
     if _TASK_FILE in names:
         if near is not None:
             there_is = f"the file is called {_TASK_FILE}, and there is one"
             yield Unread(f"{shown}/{storable_name(near)}", there_is, shlex.join(("ls", "-la", "--", str(path))))
-        if (denied := _denied(ws, path / _TASK_FILE, f"{shown}/{_TASK_FILE}", 4)) is not None:
+        if (denied := _denied(ws, uid, path / _TASK_FILE, f"{shown}/{_TASK_FILE}", 4)) is not None:
             yield denied
     elif near is not None:
         command = _moved(path / near, path / _TASK_FILE)
         yield Unread(f"{shown}/{storable_name(near)}", f"the file is called {_TASK_FILE}", command)
-    nested = list(_nested(path, 1))
+    nested = list(_nested(path, entries, 1))
     for inner in nested:
         place = f"tasks/{storable_name(str(inner.relative_to(ws.tasks)))}"
         yield Unread(place, "tasks are not inside each other", _moved(inner, _free(ws, inner.name)))
@@ -253,13 +255,14 @@ def _task_directory(ws: Workspace, path: Path, shown: str, *, is_live: bool) -> 
         yield Unread(shown, f"it has no {_TASK_FILE}", shlex.join(("ls", "-la", "--", str(path))))
 
 
-def _nested(path: Path, depth: int) -> Iterator[Path]:
-    """The directories below a task's that hold a task.md."""
-    for inner in [path / entry.name for entry in _entries(path) if entry.is_dir(follow_symlinks=False)]:
-        if any(one.lower() == _TASK_FILE for one in _names(inner)):
+def _nested(path: Path, entries: Sequence[os.DirEntry[str]], depth: int) -> Iterator[Path]:
+    """The directories below a task's, which has these entries, that hold a task.md."""
+    for inner in [path / entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]:
+        below = _entries(inner)
+        if any(one.name.lower() == _TASK_FILE for one in below):
             yield inner
         elif depth < _DEEPEST:
-            yield from _nested(inner, depth + 1)
+            yield from _nested(inner, below, depth + 1)
 
 
 def _names(path: Path) -> list[str]:
@@ -274,9 +277,9 @@ def _entries(path: Path) -> list[os.DirEntry[str]]:
     return []
 
 
-def _denied(ws: Workspace, path: Path, shown: str, wanted: int) -> Unread | None:
-    """What the daemon may not read, or search; `wanted` are permission bits as in a file's mode."""
-    if (uid := owner_of(ws)) == 0:
+def _denied(ws: Workspace, uid: int, path: Path, shown: str, wanted: int) -> Unread | None:
+    """What the daemon (its user is `uid`) may not read, or search; `wanted` are permission bits as in a mode."""
+    if uid == 0:
         return None
     try:
         status = path.lstat()
