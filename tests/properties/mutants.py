@@ -393,9 +393,9 @@ MUTANTS = (
     Mutant("a gate is skipped", "gate_verdict", "gate not in view.task.policy.gates", "view is not None"),
     Mutant(
         "a verdict that came with a result counts for another one",
-        "_results",
-        "(one for one in results.verdicts if one.of == sha256_of(text))",
-        "(one for one in results.verdicts)",
+        "_about",
+        "(one for one in verdicts if one.of == digest)",
+        "(one for one in verdicts)",
         lambda: test_given_verdicts.test_no_other_verdict_counts(test_given_verdicts.OF_ANOTHER),
     ),
     Mutant(
