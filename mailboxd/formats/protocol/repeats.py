@@ -55,7 +55,7 @@ _EVERY_DAY = frozenset({"daily", "day", "every day", "each day", "nightly", "eve
 _DAY_WORDS = (
     r"(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day|weekday|workday|day|week|month|year|morning|evening|night|hour)s?"
     r"|(?:mon|diens|donners|frei|sams|sonn)tag|mittwoch|tage?|wochen?|monate?|jahr|morgen|abend|stunden?"
-    r"|(?:lun|mar|mercre|jeu|vendre|same)di|dimanche|jours?|semaines?|mois|ans?|matins?|soirs?"
+    r"|(?:lun|mar|mercre|jeu|vendre|same)dis?|dimanches?|jours?|semaines?|mois|ans?|matins?|soirs?"
     r"|lunes|martes|miércoles|jueves|viernes|sábados?|domingos?|días?|semanas?|mes(?:es)?|años?|mañanas?|noches?"
     r"|(?:segunda|terça|quarta|quinta|sexta)(?:-feira)?s?|dias?|manhãs?"
     r"|(?:lune|marte|mercole|giove|vener)dì|sabato|domenica|giorn[oi]|settiman[ae]|mattin[ae]"
