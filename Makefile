@@ -40,13 +40,13 @@ slow: $(INSTALLED) ## Run the slow tests: demo, tutorial, 10,000 nodes, mutants
 	$(BIN)/pytest $(SPREAD_WIDER) -m "slow and not soak" --durations=30 $(ARGS)
 
 # who replaces a part of the engine, the store or the effects runs it after each step; it knows none of them from inside
-NET := e2e simulation core cli mcp rebuild audit properties store/test_views.py store/test_conformance.py
+NET := e2e simulation core cli mcp rebuild audit properties ledger/test_views.py ledger/test_conformance.py
 net: $(INSTALLED) ## Run the tests that any engine and any store must pass: e2e, simulation, views, conformance
 	$(BIN)/pytest $(SPREAD) -m "not slow and not soak" $(NET:%=tests/%) $(ARGS)
 
 # the functions of host/portable.py in place of Linux's, in whole daemons
 portable: $(INSTALLED) ## Run whole daemons with what macOS and other systems get
-	MAILBOXD_PORTABLE=1 $(BIN)/pytest $(SPREAD) -m "not slow and not soak" tests/e2e/test_daemon.py tests/agents/test_gateway.py tests/shell/test_wakeup.py $(ARGS)
+	MAILBOXD_PORTABLE=1 $(BIN)/pytest $(SPREAD) -m "not slow and not soak" tests/e2e/test_daemon.py tests/agents/test_gateway.py tests/daemon/test_wakeup.py $(ARGS)
 
 # two workers at most: each has a gateway of its own, and every call is a Node process of 200 MB
 live: $(INSTALLED) ## Run the tests with a real OpenClaw, installed into ~/.cache/mailboxd-live

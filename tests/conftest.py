@@ -25,7 +25,7 @@ settings.load_profile("explore" if os.environ.get("EXPLORE") else "repeatable")
 @pytest.fixture(scope="session", autouse=True)
 def _schema_made_once() -> Iterator[None]:
     """A new database in the process of the tests is a copy of one that was migrated: that took a quarter of the time of
-    many tests. tests/store/test_db.py has the migrations themselves.
+    many tests. tests/ledger/test_db.py has the migrations themselves.
     """
     migrate, migrations = database.migrate, database.migrations
 

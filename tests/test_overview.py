@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.ledger.crowd import multiply
+from tests.ledger.shapes import require
 
 from mailboxd.core.explain.overview_details import OverviewDetails
 from mailboxd.core.model import Policy, Usage
@@ -20,8 +22,6 @@ from mailboxd.ledger.overview import Overview
 from mailboxd.ledger.reports import opened
 from tests.cli.stage import NOW, Stage, child, make
 from tests.e2e.test_costs import SCANNED
-from tests.store.crowd import multiply
-from tests.store.shapes import require
 
 QUESTION = "---\ntype: question\n---\n\nWhich figures?\n"
 

@@ -54,7 +54,7 @@ def bad_page(path: Path) -> None:
 def test_a_database_that_is_damaged_or_gone_is_neither_used_nor_replaced(
     found: Found, hurt: Callable[[Path], None]
 ) -> None:
-    """More kinds of damage are in tests/store/test_opening.py."""
+    """More kinds of damage are in tests/ledger/test_opening.py."""
     alpha = worked(found)
     path = database(alpha)
     hurt(path)

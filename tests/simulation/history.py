@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
+from tests.ledger.shapes import well_shaped
+
 from mailboxd.core.effects import Compose, LookUp, Perform, Prepare, RunCheck, RunTurn, Verify
 from mailboxd.core.events import Role
 from mailboxd.core.inputs import CheckEnded, Clarification, Remedy, Reply, SpecWritten, TurnEnded, Unblock
@@ -21,7 +23,6 @@ from tests.simulation.happenings import step
 from tests.simulation.laws import Book, looked_at, resting, standing
 from tests.simulation.script import OWN
 from tests.simulation.world import World, new_engine
-from tests.store.shapes import well_shaped
 
 STEPS = 70
 MOST_ROUNDS = 400

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.daemon.confined import can_be_confined
 from tests.e2e.support import BIN, Company, environment, eventually, task
-from tests.shell.confined import can_be_confined
 
 UNIT = Path(__file__).resolve().parents[2] / "systemd" / "system" / "mailboxd@.service"
 LAUNCHER = Path(__file__).with_name("confined.py")

@@ -1,6 +1,6 @@
 """Every schema that was ever released is opened, migrated and verified by this program.
 
-A release adds one: `python -m tests.store.freezing VERSION`, and commits `tests/store/schemas/VERSION.sql`. A change
+A release adds one: `python -m tests.ledger.freezing VERSION`, and commits `tests/ledger/schemas/VERSION.sql`. A change
 of the schema after that is a new file in `mailboxd/ledger/migrations/`, never a change of one that was released.
 """
 
@@ -11,6 +11,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests.ledger.freezing import FOLDER, TABLES
+from tests.ledger.shapes import well_shaped
 
 from mailboxd.core.effects import LookUp, Notify, RunTurn
 from mailboxd.core.vocabulary import Notice
@@ -20,8 +22,6 @@ from mailboxd.ledger.opening import open_workspace
 from mailboxd.ledger.reports import Report
 from mailboxd.ledger.store import Store
 from mailboxd.ledger.task_queries import Filter, list_tasks
-from tests.store.freezing import FOLDER, TABLES
-from tests.store.shapes import well_shaped
 
 NOW = "2027-01-01T00:00:00.000Z"
 RELEASED = sorted(path.stem for path in FOLDER.glob("*.sql"))
@@ -88,5 +88,5 @@ def test_what_it_becomes_is_what_a_new_database_is(path: Path) -> None:
         migrate(fresh, NOW)
         assert _schema(store.db) == _schema(fresh), (
             "a migration that a frozen schema was made with has been changed: write a new one instead. (Only while "
-            f"that version is not released yet: `python -m tests.store.freezing` makes {', '.join(RELEASED)} again.)"
+            f"that version is not released yet: `python -m tests.ledger.freezing` makes {', '.join(RELEASED)} again.)"
         )

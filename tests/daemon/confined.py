@@ -1,6 +1,6 @@
 """Runs a program under what a unit of ours demands, as far as that can be had without systemd itself.
 
-    python -m tests.shell.confined UNIT WRITABLE PROGRAM ARGUMENT...
+    python -m tests.daemon.confined UNIT WRITABLE PROGRAM ARGUMENT...
 
 Taken from the unit: NoNewPrivileges and an empty CapabilityBoundingSet; ProtectSystem=strict with its ReadWritePaths
 (everything but WRITABLE, /dev, /proc and /sys is read-only); SystemCallFilter with its sets as `systemd-analyze

@@ -39,7 +39,7 @@ from mailboxd.perform.senders import SenderNotifier
 from tests.cli.asking import PUBLISH, TELL, ask
 from tests.cli.stage import Stage, child, make, task_of
 from tests.e2e.support import eventually
-from tests.shell.bell import PAUSES, QUIET_TRIES, Bell
+from tests.perform.bell import PAUSES, QUIET_TRIES, Bell
 
 SECRET = "hunter2"
 

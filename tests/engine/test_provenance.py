@@ -18,7 +18,7 @@ from mailboxd.formats.keys import YES, Proof
 from mailboxd.formats.mailbox.layout import Workspace
 from mailboxd.formats.protocol.messages import TaskMessage
 from tests.core.desk import Desk, child, plan
-from tests.shell import edited
+from tests.surfaces import edited
 
 SIGNED = Proof(YES, "fingerprint")
 TEXT, OTHER = "0123456789abcdef", "fedcba9876543210"

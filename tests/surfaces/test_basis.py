@@ -10,7 +10,7 @@ from mailboxd.core.inputs import NewTask, SpecWritten
 from mailboxd.core.model import Policy, Spec
 from mailboxd.formats.protocol.spec import rewritten
 from mailboxd.surfaces.taskmd import sync
-from tests.shell.edited import Desk
+from tests.surfaces.edited import Desk
 
 STEERED = "New instructions from operator:\n> Count the commas."
 

@@ -1,4 +1,4 @@
-"""Freezes the database of a release as SQL: `python -m tests.store.freezing 0.2.0`, once, when it is released.
+"""Freezes the database of a release as SQL: `python -m tests.ledger.freezing 0.2.0`, once, when it is released.
 
 The rows are what a small simulated town left in one of its houses: tasks in several phases, attempts, messages, an
 outbox, and the chain of events over all of it. A frozen file is never made again once its version is released.

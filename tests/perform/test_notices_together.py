@@ -23,7 +23,7 @@ from mailboxd.perform.notifier import NoticeMessage, chat_text
 from tests.cli.asking import PUBLISH, ask
 from tests.cli.stage import NOW, Stage, make
 from tests.e2e.support import eventually
-from tests.shell.bell import PAUSES, Bell
+from tests.perform.bell import PAUSES, Bell
 
 SECRET = "hunter2"
 DAY = 86_400.0

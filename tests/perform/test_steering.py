@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mailboxd.perform.steering import Steering
-from tests.shell.edited import Desk
+from tests.surfaces.edited import Desk
 
 TEXT = "Count the commas."
 
