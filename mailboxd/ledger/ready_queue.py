@@ -12,7 +12,7 @@ MOST = 2_000
 """Tasks that a queue has."""
 
 
-class Waiting(NamedTuple):
+class ReadyTask(NamedTuple):
     """A task that waits for nothing but its turn, and maybe the end of a pause; the order is that of the fields."""
 
     by_children: bool
@@ -32,7 +32,7 @@ class Waiting(NamedTuple):
 class ReadyQueue:
     """As of the latest look at the tasks that have `changed` since."""
 
-    def __init__(self, waiting: Iterable[Waiting]) -> None:
+    def __init__(self, waiting: Iterable[ReadyTask]) -> None:
         self.changed: set[str] = set()
         """Tasks that may have come, gone, or got another place."""
         self._of = {one.id: one for one in waiting}
@@ -41,10 +41,10 @@ class ReadyQueue:
     def __len__(self) -> int:
         return len(self._in_order)
 
-    def __iter__(self) -> Iterator[Waiting]:
+    def __iter__(self) -> Iterator[ReadyTask]:
         return iter(self._in_order)
 
-    def place(self, task_id: str, waiting: Waiting | None) -> None:
+    def place(self, task_id: str, waiting: ReadyTask | None) -> None:
         """Give a task its place, or none."""
         before = self._of.pop(task_id, None)
         if before is not None:
@@ -53,7 +53,7 @@ class ReadyQueue:
             self._of[task_id] = waiting
             insort(self._in_order, waiting)
 
-    def by_children(self, now: str) -> list[Waiting]:
+    def by_children(self, now: str) -> list[ReadyTask]:
         """Those that need no turn, oldest first."""
         return sorted(self._first(now, len(self._in_order), True), key=attrgetter("seq"))
 
@@ -64,13 +64,13 @@ class ReadyQueue:
             yield one.executor
             at = bisect_left(self._in_order, (False, f"{one.executor}\0"))
 
-    def first(self, executor: str, now: str, most: int, *, again: bool) -> list[Waiting]:
+    def first(self, executor: str, now: str, most: int, *, again: bool) -> list[ReadyTask]:
         """The first `most` that may start, of an executor's that had an attempt before or of its others."""
         return self._first(now, most, False, executor, again)
 
-    def _first(self, now: str, most: int, *kind: bool | str) -> list[Waiting]:
+    def _first(self, now: str, most: int, *kind: bool | str) -> list[ReadyTask]:
         """The first `most` that may start of those whose first fields are these, in order."""
-        found: list[Waiting] = []
+        found: list[ReadyTask] = []
         for one in islice(self._in_order, bisect_left(self._in_order, kind), None):
             if one[: len(kind)] != kind or len(found) == most:
                 break

@@ -20,7 +20,7 @@ from mailboxd.ledger.claims import conflicts
 from mailboxd.ledger.conditions import LIVE, OPEN, RUNNABLE, is_not_held
 from mailboxd.ledger.outbox import Outbox, latest_turn_of
 from mailboxd.ledger.precedence import RESTED, UNCLAIMED, first_of_each
-from mailboxd.ledger.ready_queue import MOST, ReadyQueue, Waiting
+from mailboxd.ledger.ready_queue import MOST, ReadyQueue, ReadyTask
 from mailboxd.ledger.row_mapping import TASK, read_task
 from mailboxd.ledger.task_cache import ASKED_IN_TURN, FOREVER, TaskCache
 from mailboxd.ledger.tasks import Tasks
@@ -50,7 +50,7 @@ _WAITING = " UNION ALL ".join(  # apart, since each has an index of its own
     f" WHERE {RUNNABLE} AND kids {how} 0"
     for how in ("=", ">")
 )
-"""What a queue of the tasks that may start has: `Waiting`."""
+"""What a queue of the tasks that may start has: `ReadyTask`."""
 _AWAIT_UNKNOWN = (
     "SELECT t.depth, t.seq, t.id, t.updated_at FROM dependencies d JOIN tasks t ON t.id = d.task"
     f" WHERE d.needs >= '{unknown('')}' AND d.needs < '{chr(ord(unknown('')) + 1)}' AND t.held = ''"
@@ -118,7 +118,7 @@ class Schedule:
 
     def read_queue(self) -> ReadyQueue:
         """All tasks that may start, as the tables say, but not many more than a queue has."""
-        return ReadyQueue(Waiting(*row) for row in self._db.execute(f"{_WAITING} LIMIT {MOST + 1}"))
+        return ReadyQueue(ReadyTask(*row) for row in self._db.execute(f"{_WAITING} LIMIT {MOST + 1}"))
 
     def known_queue(self) -> ReadyQueue | None:
         """What is in memory, brought up to date; None if nothing is."""
@@ -130,7 +130,7 @@ class Schedule:
         queue.changed.clear()
         return queue
 
-    def _waiting(self, task_id: str) -> Waiting | None:
+    def _waiting(self, task_id: str) -> ReadyTask | None:
         """The place of a task in the queue, if it has one."""
         task = self._tasks.get(task_id)
         if task is None or task.phase is not Phase.EXECUTION_READY:
@@ -139,7 +139,7 @@ class Schedule:
         parent = None if task.parent is None else self._tasks.get(task.parent)
         if counts.unmet or (parent is not None and parent.phase is not Phase.EXECUTING):
             return None
-        return Waiting(
+        return ReadyTask(
             counts.kids > 0,
             task.executor,
             task.attempt > 0,

@@ -32,7 +32,7 @@ from mailboxd.formats.mailbox.layout import Workspace
 from mailboxd.formats.protocol.answer import Asked
 from mailboxd.formats.protocol.answer_tools import AnswerTool, facts_for, read_call, said_by
 from mailboxd.ledger.store import Order
-from mailboxd.perform.agents.answer_calls import Claim, Refused, Submitted, parse_claim, prove
+from mailboxd.perform.agents.answer_calls import Claim, RefusedTooOften, Submitted, parse_claim, prove
 from mailboxd.perform.agents.call_dir import Exit
 from mailboxd.perform.agents.json_output import at, parse_object, parse_text, text_at
 from mailboxd.perform.agents.process import NotStarted
@@ -56,7 +56,7 @@ _BY_TOOL = frozenset({Turn.WORK, Turn.SYNTHESIS, Turn.REVIEW})
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedTurn:
     """A turn that has ended, and what the plugin has kept of it."""
 
     order: Order
@@ -76,7 +76,7 @@ class AnswersByTool:
     reports: Reports
     enabled: bool
     hides: Callable[[str], bool]
-    report: Callable[[Ended, Submitted | Refused | None], object] = field(init=False)
+    report: Callable[[EndedTurn, Submitted | RefusedTooOften | None], object] = field(init=False)
     """What is reported of a turn once it is known what counts."""
     _mark: Stamp | None = None
     """That of the plugin when it was seen last."""
@@ -84,8 +84,8 @@ class AnswersByTool:
     """Agents to whom the plugin has not offered the tools of a turn since then."""
     _offered: dict[str, str] = field(default_factory=dict)
     """The keys of the turns that have files, as far as this daemon knows, by turn."""
-    _to_prove: list[Ended] = field(default_factory=list)
-    _proving: dict[str, Ended] = field(default_factory=dict)
+    _to_prove: list[EndedTurn] = field(default_factory=list)
+    _proving: dict[str, EndedTurn] = field(default_factory=dict)
     """By call."""
     _tries: dict[str, int] = field(default_factory=dict)
     """By order."""
@@ -144,7 +144,7 @@ class AnswersByTool:
         if claim is None:
             return False
         self._offered[effect.turn_id] = _key(effect.session_key)  # an earlier daemon may have asked for it
-        self._to_prove.append(Ended(order, effect, how, claim))
+        self._to_prove.append(EndedTurn(order, effect, how, claim))
         return True
 
     def _claim(self, effect: RunTurn | LookUp) -> Claim | None:
@@ -170,7 +170,7 @@ class AnswersByTool:
                         with suppress(FileNotFoundError):
                             os.unlink(name, dir_fd=fd)
 
-    def _ask(self, one: Ended) -> None:
+    def _ask(self, one: EndedTurn) -> None:
         effect = one.effect
         call = Call(f"{one.order.id}.proof", CallKind.PROOF, "", f"proof:{effect.session_key}", _SECONDS, one.order)
         call.task, call.without_slot = one.order.task, True
@@ -197,7 +197,7 @@ class AnswersByTool:
         else:
             self._again(one)
 
-    def _again(self, one: Ended) -> None:
+    def _again(self, one: EndedTurn) -> None:
         tries = self._tries[one.order.id] = self._tries.get(one.order.id, 0) + 1
         if tries < _TRIES:
             self.reports.append(Postponed(one.order.id, plus(self.engine.clock.now(), _LATER)))
@@ -237,9 +237,9 @@ class AnswersByTool:
                     self._over.append(key)
 
 
-def counted(how: Outcome, submitted: Submitted | Refused | None) -> Outcome:
+def counted(how: Outcome, submitted: Submitted | RefusedTooOften | None) -> Outcome:
     """The outcome of a turn, with the answer that was submitted in the place of its text."""
-    if isinstance(submitted, Refused):
+    if isinstance(submitted, RefusedTooOften):
         said = "; ".join(submitted.problems)
         failed = Failed(f"the agent's answers were refused too often, the last one because of: {said}")
         if not isinstance(how, Succeeded | Failed):
@@ -266,7 +266,7 @@ def read_submitted(submitted: Submitted, asked: Asked) -> Answer:
     return read_call(call.tool, call.arguments, asked)
 
 
-def beside(submitted: Submitted | Refused | None) -> tuple[Made, ...]:
+def beside(submitted: Submitted | RefusedTooOften | None) -> tuple[Made, ...]:
     """What the agent said beside its answer, as evidence."""
     if not isinstance(submitted, Submitted) or not submitted.beside:
         return ()

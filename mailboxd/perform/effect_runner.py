@@ -48,10 +48,10 @@ from mailboxd.ledger.store import Order
 from mailboxd.perform import turns
 from mailboxd.perform.acp_turns import HarnessTurns
 from mailboxd.perform.action_performer import ActionPerformer
-from mailboxd.perform.agents.answer_calls import Refused, Submitted
+from mailboxd.perform.agents.answer_calls import RefusedTooOften, Submitted
 from mailboxd.perform.agents.call_dir import Exit
 from mailboxd.perform.agents.readiness import is_suspicious
-from mailboxd.perform.answers_by_tool import Ended, beside, counted
+from mailboxd.perform.answers_by_tool import EndedTurn, beside, counted
 from mailboxd.perform.check_runner import CheckRunner
 from mailboxd.perform.delivery import HandedOver, MessageDelivery, undelivered
 from mailboxd.perform.lost_turns import LookupReport, TurnLookup
@@ -305,7 +305,7 @@ class EffectRunner:
         if succeeded:
             self.calls.discard_when_recorded(effect.turn_id)
 
-    def _proven(self, ended: Ended, submitted: Submitted | Refused | None) -> None:
+    def _proven(self, ended: EndedTurn, submitted: Submitted | RefusedTooOften | None) -> None:
         """Report a turn that may have submitted an answer, now that its session was asked for."""
         if isinstance(ended.effect, RunTurn):
             self.reports.append(TurnReport(ended.order, ended.effect, ended.how, submitted=submitted))
@@ -313,7 +313,11 @@ class EffectRunner:
             self.reports.append(LookupReport(ended.order, ended.effect, ended.how, submitted))
 
     def _answer(
-        self, effect: RunTurn | LookUp, task: Task | None, outcome: Outcome, submitted: Submitted | Refused | None
+        self,
+        effect: RunTurn | LookUp,
+        task: Task | None,
+        outcome: Outcome,
+        submitted: Submitted | RefusedTooOften | None,
     ) -> Answer | None:
         """The answer to what the turn asked for."""
         if task is None:

@@ -13,7 +13,7 @@ from mailboxd.core.vocabulary import LOOKUP_SECONDS
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Postponed, Reports
 from mailboxd.ledger.store import Order
-from mailboxd.perform.agents.answer_calls import Refused, Submitted
+from mailboxd.perform.agents.answer_calls import RefusedTooOften, Submitted
 from mailboxd.perform.agents.call_dir import Exit
 from mailboxd.perform.agents.gateway.transport import GatewayTransport
 from mailboxd.perform.agents.openclaw import OpenClaw
@@ -46,7 +46,7 @@ class LookupReport:
     order: Order
     effect: LookUp
     outcome: Outcome
-    submitted: Submitted | Refused | None = None
+    submitted: Submitted | RefusedTooOften | None = None
     """What counts instead of its text: an answer by tool, or that too many were refused."""
 
 

@@ -59,7 +59,7 @@ _TROUBLE = "OpenClaw does not {}, and is asked again: {}"
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class QuestionPrompt:
     """An open question as OpenClaw is to ask it."""
 
     id: str
@@ -84,7 +84,7 @@ class Prompt:
         return {"id": self.id, "questions": [asked], **place, "timeoutMs": _LASTS * 1000}
 
 
-class Stage(StrEnum):
+class PromptStage(StrEnum):
     """How far a prompt is."""
 
     ASK = "question.request"
@@ -99,8 +99,8 @@ class Stage(StrEnum):
 class _Open:
     """A prompt that OpenClaw has, or is to have."""
 
-    prompt: Prompt
-    stage: Stage = Stage.PAUSED
+    prompt: QuestionPrompt
+    stage: PromptStage = PromptStage.PAUSED
     call: str = ""
     """Of its request that is under way."""
     due: float = 0.0
@@ -138,7 +138,7 @@ class QuestionPrompts:
         """Why OpenClaw does not ask what it was to ask; empty if it does, or nothing is left to ask."""
         if self._list_problem:
             return _TROUBLE.format("list its prompts", self._list_problem)
-        unasked = (one for one in self._open.values() if one.problem and one.stage is not Stage.WITHDRAW)
+        unasked = (one for one in self._open.values() if one.problem and one.stage is not PromptStage.WITHDRAW)
         return next((_TROUBLE.format(f"ask a question of {one.prompt.header}", one.problem) for one in unasked), "")
 
     def perform(self) -> float | None:
@@ -150,16 +150,18 @@ class QuestionPrompts:
             self._is_listed = True
             self._listing = self._start("question.list", {})
         for id_ in self._left - wanted.keys():
-            self._start(Stage.WITHDRAW, {"id": id_, "cancel": True})
+            self._start(PromptStage.WITHDRAW, {"id": id_, "cancel": True})
         self._left = set()
-        for one in [one for id_, one in self._open.items() if id_ not in wanted and one.stage is not Stage.WITHDRAW]:
+        for one in [
+            one for id_, one in self._open.items() if id_ not in wanted and one.stage is not PromptStage.WITHDRAW
+        ]:
             self._withdraw(one, now)
         for id_, prompt in wanted.items():
             one = self._open.setdefault(id_, _Open(prompt))
-            if one.stage is Stage.PAUSED and one.due <= now:
-                self._begin(one, Stage.ASK, prompt.request(), now)
-            elif one.stage is Stage.WAIT and not one.call:
-                self._begin(one, Stage.WAIT, {"id": id_, "timeoutMs": WAIT * 1000}, now)
+            if one.stage is PromptStage.PAUSED and one.due <= now:
+                self._begin(one, PromptStage.ASK, prompt.request(), now)
+            elif one.stage is PromptStage.WAIT and not one.call:
+                self._begin(one, PromptStage.WAIT, {"id": id_, "timeoutMs": WAIT * 1000}, now)
         return now + EVERY
 
     def ended(self, call: Call, exit_: Exit) -> None:
@@ -182,19 +184,19 @@ class QuestionPrompts:
         said, now = parse_text(exit_.stdout), self.engine.clock.monotonic()
         problem = "" if exit_.rc == 0 else text_at(said, "error", "message") or complaint(exit_)
         match one.stage:
-            case Stage.WITHDRAW:
+            case PromptStage.WITHDRAW:
                 del self._open[one.prompt.id]
-            case Stage.ASK if not problem or _IN_USE in problem:
-                one.stage, one.problem = Stage.WAIT, ""
+            case PromptStage.ASK if not problem or _IN_USE in problem:
+                one.stage, one.problem = PromptStage.WAIT, ""
                 self._record(one.prompt)
-            case Stage.WAIT if not problem:
+            case PromptStage.WAIT if not problem:
                 self._take(one, said)
             case _:
                 if _NOT_FOUND not in problem:
                     one.problem = first_line(problem)
-                one.stage, one.due = Stage.PAUSED, now + (0.0 if _NOT_FOUND in problem else AGAIN)
+                one.stage, one.due = PromptStage.PAUSED, now + (0.0 if _NOT_FOUND in problem else AGAIN)
 
-    def _record(self, prompt: Prompt) -> None:
+    def _record(self, prompt: QuestionPrompt) -> None:
         """Record once that a person is asked there, however often OpenClaw had to be told."""
         to = f"prompt:{prompt.session}"
         if was_told(self.engine.store.report, prompt.task, prompt.id, to):
@@ -205,19 +207,19 @@ class QuestionPrompts:
     def _take(self, one: _Open, said: Any) -> None:
         match text_at(said, "status"):
             case "answered":
-                one.stage = Stage.OVER
+                one.stage = PromptStage.OVER
                 words = at(said, "answers", "answers", _QUESTION)
                 given = ", ".join(word for word in words if isinstance(word, str)) if isinstance(words, list) else ""
                 if given.strip():
                     self._answer(one.prompt, given.strip()[:_ANSWER_CHARS])
             case "cancelled":
-                one.stage = Stage.OVER
+                one.stage = PromptStage.OVER
             case "expired":
-                one.stage = Stage.PAUSED
+                one.stage = PromptStage.PAUSED
             case _:  # pending: it is waited for again
                 pass
 
-    def _answer(self, prompt: Prompt, text: str) -> None:
+    def _answer(self, prompt: QuestionPrompt, text: str) -> None:
         """Give the answer, unless the question is no longer open."""
         task = self.engine.store.tasks.get(prompt.task)
         if task is None or (task.attempt, task.mending.questions) != (prompt.attempt, prompt.number):
@@ -230,10 +232,10 @@ class QuestionPrompts:
     def _withdraw(self, one: _Open, now: float) -> None:
         if call := self.calls.running.get(one.call):
             call.child.terminate()
-        is_asked = one.stage in (Stage.ASK, Stage.WAIT)
+        is_asked = one.stage in (PromptStage.ASK, PromptStage.WAIT)
         one.call = ""
         if is_asked:
-            self._begin(one, Stage.WITHDRAW, {"id": one.prompt.id, "cancel": True}, now)
+            self._begin(one, PromptStage.WITHDRAW, {"id": one.prompt.id, "cancel": True}, now)
         else:
             del self._open[one.prompt.id]
 
@@ -244,9 +246,9 @@ class QuestionPrompts:
             if call.kind is CallKind.PROMPT:
                 call.child.terminate()
 
-    def _begin(self, one: _Open, stage: Stage, params: Mapping[str, object], now: float) -> None:
-        one.call = self._start(stage, params, WAIT + _SECONDS if stage is Stage.WAIT else _SECONDS)
-        one.stage, one.due = (stage, 0.0) if one.call else (Stage.PAUSED, now + AGAIN)
+    def _begin(self, one: _Open, stage: PromptStage, params: Mapping[str, object], now: float) -> None:
+        one.call = self._start(stage, params, WAIT + _SECONDS if stage is PromptStage.WAIT else _SECONDS)
+        one.stage, one.due = (stage, 0.0) if one.call else (PromptStage.PAUSED, now + AGAIN)
 
     def _start(self, method: str, params: Mapping[str, object], seconds: int = _SECONDS) -> str:
         return self.gateway.begin(self.engine, self.calls, method, params, seconds)
@@ -256,7 +258,7 @@ class QuestionPrompts:
         """How the ids of this workspace's prompts begin."""
         return f"mailboxd-{hashlib.sha256(str(self.calls.turns).encode()).hexdigest()[:12]}-"
 
-    def _wanted(self) -> list[Prompt]:
+    def _wanted(self) -> list[QuestionPrompt]:
         """The prompts of the questions that are open to a person, the oldest first."""
         store, found = self.engine.store, []
         for task_id in asked_of_person(store.report, MOST):
@@ -266,7 +268,7 @@ class QuestionPrompts:
                 found.append(self._prompt(task, attempt.question))
         return found
 
-    def _prompt(self, task: Task, text: str) -> Prompt:
+    def _prompt(self, task: Task, text: str) -> QuestionPrompt:
         root = self.engine.store.tasks.get(task.root) or task
         kind, _, key = root.origin.reply_to.partition(":")
         own = f"agent:{self.engine.settings.agent}:"
@@ -275,7 +277,7 @@ class QuestionPrompts:
         name = f"{self._prefix}{hashlib.sha256(said.encode()).hexdigest()[:20]}"
         place = session if session.startswith("agent:") else f"{own}{session}"
         body = f"{task.local_id}: {for_page(text).strip()}"[:_CHARS]
-        return Prompt(name, task.id, task.attempt, task.mending.questions, place, task.local_id, body)
+        return QuestionPrompt(name, task.id, task.attempt, task.mending.questions, place, task.local_id, body)
 
 
 def offered(text: str) -> tuple[str, tuple[str, ...]]:

@@ -30,7 +30,7 @@ from mailboxd.formats.protocol.prompts import Cut
 from mailboxd.formats.protocol.residue import is_cleaned
 from mailboxd.ledger.store import Order
 from mailboxd.perform.acp_turns import HarnessTurns
-from mailboxd.perform.agents.answer_calls import Refused, Submitted
+from mailboxd.perform.agents.answer_calls import RefusedTooOften, Submitted
 from mailboxd.perform.agents.call_dir import PROMPT, Exit
 from mailboxd.perform.agents.gateway.transport import GatewayTransport
 from mailboxd.perform.agents.openclaw import refuse_message
@@ -52,7 +52,7 @@ def bug_failure(bug: Exception) -> Failed:
     return Failed(f"a bug in mailboxd ({type(bug).__name__}); its log has the details", Permanence.PERMANENT)
 
 
-def answer(asked: Asked, how: Outcome, submitted: Submitted | Refused | None = None) -> Answer | None:
+def answer(asked: Asked, how: Outcome, submitted: Submitted | RefusedTooOften | None = None) -> Answer | None:
     """The answer that was submitted by a tool, else the one in a turn's text."""
     if isinstance(submitted, Submitted):
         return read_submitted(submitted, asked)
@@ -138,7 +138,7 @@ class TurnReport:
     outcome: Outcome
     called: bool = True
     """Its call was made, or may have been made."""
-    submitted: Submitted | Refused | None = None
+    submitted: Submitted | RefusedTooOften | None = None
     """What counts instead of its text: an answer by tool, or that too many were refused."""
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mailboxd.core.outcomes import Failed, Succeeded
-from mailboxd.perform.agents.answer_calls import Claim, Refused, Submitted, ToolCall, parse_claim, prove
+from mailboxd.perform.agents.answer_calls import Claim, RefusedTooOften, Submitted, ToolCall, parse_claim, prove
 from mailboxd.perform.agents.outcome import classify
 from tests.agents.recorded import printed, recorded
 
@@ -97,7 +97,7 @@ def test_numbers_and_texts_are_the_same_as_openclaw_turns_one_into_the_other() -
 def test_too_many_refusals_need_as_many_calls() -> None:
     claim = Claim((), 5, ("result: is missing",))
     wrong = ToolCall("mailboxd_finish", {})
-    assert prove(claim, [user(), *[reply(wrong)] * 5]) == Refused(("result: is missing",))
+    assert prove(claim, [user(), *[reply(wrong)] * 5]) == RefusedTooOften(("result: is missing",))
     assert prove(claim, [user(), *[reply(wrong)] * 4]) is None
 
 

@@ -20,7 +20,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.ledger.ledgers import LEDGERS, NOW, Implementation, Ledger
 
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.inputs import Cancel, Pause, Resume, Retry
@@ -31,6 +30,7 @@ from mailboxd.errors import OutdatedError
 from mailboxd.formats.mailbox.layout import Workspace
 from tests.core.desk import DONE, Desk, child, plan, with_policy
 from tests.e2e import witness
+from tests.ledger.ledgers import LEDGERS, NOW, Implementation, Ledger
 
 MESSAGE = b"---\ntype: task\ntask_id: u\nfrom: boss\n---\n# Paint\n\n## Instructions\n\nPaint it.\n"
 VIEWS = ("tasks", "attempts", "dependencies", "messages", "reviews", "artifacts", "breakers", "events")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from mailboxd.ledger.ready_queue import ReadyQueue, Waiting
+from mailboxd.ledger.ready_queue import ReadyQueue, ReadyTask
 
 NOW, LATER = "2026-11-21T00:00:00.000Z", "2026-11-21T00:01:00.000Z"
 
 
-def waiting(seq: int, **changes: Any) -> Waiting:
-    return Waiting(False, "alpha", False, 0, True, seq, f"tsk_{seq}", None)._replace(**changes)
+def waiting(seq: int, **changes: Any) -> ReadyTask:
+    return ReadyTask(False, "alpha", False, 0, True, seq, f"tsk_{seq}", None)._replace(**changes)
 
 
 def test_priority_comes_before_people_and_people_before_age() -> None:
@@ -43,7 +43,7 @@ def test_what_needs_no_turn_has_no_executor_that_waits_for_one() -> None:
 
 def test_it_stays_in_order_whatever_changes() -> None:
     order = random.Random(7)
-    queue, known = ReadyQueue([]), dict[str, Waiting]()
+    queue, known = ReadyQueue([]), dict[str, ReadyTask]()
     for _ in range(500):
         one = waiting(order.randrange(30), executor=order.choice("ab"), again=order.random() < 0.5)
         gone = order.random() < 0.4

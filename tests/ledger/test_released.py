@@ -11,8 +11,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.ledger.freezing import FOLDER, TABLES
-from tests.ledger.shapes import well_shaped
 
 from mailboxd.core.effects import LookUp, Notify, RunTurn
 from mailboxd.core.vocabulary import Notice
@@ -22,6 +20,8 @@ from mailboxd.ledger.opening import open_workspace
 from mailboxd.ledger.reports import Report
 from mailboxd.ledger.store import Store
 from mailboxd.ledger.task_queries import Filter, list_tasks
+from tests.ledger.freezing import FOLDER, TABLES
+from tests.ledger.shapes import well_shaped
 
 NOW = "2027-01-01T00:00:00.000Z"
 RELEASED = sorted(path.stem for path in FOLDER.glob("*.sql"))

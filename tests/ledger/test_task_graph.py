@@ -8,7 +8,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.ledger.crowd import multiply
 
 from mailboxd.core.inputs import Clarification, OperatorInput, Steer
 from mailboxd.core.vocabulary import FAILED
@@ -18,6 +17,7 @@ from mailboxd.formats.drawing.svg import graph_svg
 from mailboxd.ledger.diagrams import MOST_CHILDREN, MOST_NODES, folded_timeline, task_graph
 from mailboxd.ledger.reports import opened
 from tests.cli.stage import Stage, child, make
+from tests.ledger.crowd import multiply
 
 
 def _outline(stage: Stage, name: str = "big", most: int = MOST_NODES) -> Graph:

@@ -19,11 +19,11 @@ from mailboxd.formats.mailbox.layout import Workspace
 from mailboxd.formats.protocol.answer import Asked
 from mailboxd.formats.protocol.answer_tools import tools_for
 from mailboxd.ledger.store import Order
-from mailboxd.perform.agents.answer_calls import Refused, Submitted, ToolCall
+from mailboxd.perform.agents.answer_calls import RefusedTooOften, Submitted, ToolCall
 from mailboxd.perform.answers_by_tool import (
     VERSION,
     AnswersByTool,
-    Ended,
+    EndedTurn,
     beside,
     counted,
     read_submitted,
@@ -69,10 +69,10 @@ class Turns:
             self.desk.engine, self.calls, Workspace(root), GatewayCalls(command), self.reports, True,
             self.hidden.__contains__,
         )  # fmt: skip
-        self.found: list[tuple[Outcome, Submitted | Refused | None]] = []
+        self.found: list[tuple[Outcome, Submitted | RefusedTooOften | None]] = []
         self.tools.report = self._take
 
-    def _take(self, ended: Ended, submitted: Submitted | Refused | None) -> None:
+    def _take(self, ended: EndedTurn, submitted: Submitted | RefusedTooOften | None) -> None:
         self.found.append((ended.how, submitted))
 
     @property

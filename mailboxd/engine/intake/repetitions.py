@@ -27,7 +27,7 @@ from mailboxd.formats.protocol.messages import TaskMessage, parse_message, rende
 from mailboxd.formats.protocol.repeats import RuleTimes, first_after, read_repeat, rule_of
 
 
-class Intake(Protocol):
+class TaskIntake(Protocol):
     """What makes tasks of messages, as far as repeating work needs it (`interpret.Intake`)."""
 
     def place(self, written_ns: int | None = None) -> Place: ...
@@ -54,7 +54,7 @@ class _TriedOut(Exception):
     """A run could be made; nothing of it is kept."""
 
 
-def accept(intake: Intake, engine: Engine, message: TaskMessage, own_zone: tzinfo, came: Provenance) -> str:
+def accept(intake: TaskIntake, engine: Engine, message: TaskMessage, own_zone: tzinfo, came: Provenance) -> str:
     """Record work that repeats; inside a batch. Returns the verdict on its message.
 
     Raises MessageError, PlanError, Refused: also for what would keep its runs from being made.
@@ -105,7 +105,7 @@ def accept(intake: Intake, engine: Engine, message: TaskMessage, own_zone: tzinf
     return "accepted"
 
 
-def _try_out(intake: Intake, engine: Engine, one: Repetition) -> None:
+def _try_out(intake: TaskIntake, engine: Engine, one: Repetition) -> None:
     """Make a run of it, and keep nothing. Raises MessageError, PlanError, Refused if that cannot be done."""
     try:
         with engine.part():
@@ -115,7 +115,7 @@ def _try_out(intake: Intake, engine: Engine, one: Repetition) -> None:
         pass
 
 
-def run_due(intake: Intake, engine: Engine) -> int:
+def run_due(intake: TaskIntake, engine: Engine) -> int:
     """Make the runs whose time has come; inside a batch. Returns how many."""
     count = 0
     for one in engine.store.repetitions.due(engine.now):
@@ -126,7 +126,7 @@ def run_due(intake: Intake, engine: Engine) -> int:
     return count
 
 
-def run_now(intake: Intake, engine: Engine, one: Repetition, user: str) -> Event:
+def run_now(intake: TaskIntake, engine: Engine, one: Repetition, user: str) -> Event:
     """Make a run at once, by a person's order, beside those of its times; inside a batch.
 
     Raises Refused, MessageError, PlanError.
@@ -140,7 +140,7 @@ def run_now(intake: Intake, engine: Engine, one: Repetition, user: str) -> Event
     return _record_runs(engine, one, [made], 0, one.next_at, user)
 
 
-def _make(intake: Intake, engine: Engine, one: Repetition, found: repetition.Due) -> int:
+def _make(intake: TaskIntake, engine: Engine, one: Repetition, found: repetition.Due) -> int:
     """Make these runs, each whole or not at all, and move the next time."""
     made: list[dict[str, Any]] = []
     problem = ""
@@ -178,7 +178,7 @@ def _record_runs(
     return event
 
 
-def _run(intake: Intake, engine: Engine, one: Repetition, count: int) -> dict[str, Any]:
+def _run(intake: TaskIntake, engine: Engine, one: Repetition, count: int) -> dict[str, Any]:
     """Create the task of one run. Raises MessageError, PlanError, Refused."""
     place = Place(engine.settings.agent, intake.place().find_agents, Calendar(engine.now, called(one.zone)), engine.now)
     message = parse_message(one.text.encode("utf-8", "surrogateescape"), one.name, place=place).message

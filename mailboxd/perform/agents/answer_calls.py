@@ -56,7 +56,7 @@ class Submitted:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RefusedTooOften:
     """The plugin has refused too many calls of this turn."""
 
     problems: tuple[str, ...]
@@ -74,7 +74,7 @@ def parse_claim(raw: bytes, token: str) -> Claim | None:
     return claim if claim.calls or claim.refusals else None
 
 
-def prove(claim: Claim, messages: Sequence[object]) -> Submitted | Refused | None:
+def prove(claim: Claim, messages: Sequence[object]) -> Submitted | RefusedTooOften | None:
     """What of a claim the transcript proves; None: nothing."""
     rows = list(_since_prompt(messages))
     made = [[call for part in _parts(row, "toolCall") if (call := _call(part)) is not None] for row in rows]
@@ -88,7 +88,7 @@ def prove(claim: Claim, messages: Sequence[object]) -> Submitted | Refused | Non
             beside = "\n\n".join(text_at(part, "text").strip() for row in rows for part in _parts(row, "text"))
             return Submitted(found, beside.strip(), other)
     if claim.refusals >= MAX_REFUSALS and not claim.calls and sum(map(len, made)) >= MAX_REFUSALS:
-        return Refused(claim.problems)
+        return RefusedTooOften(claim.problems)
     return None
 
 
