@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.ledger.crowd import multiply
-from tests.ledger.shapes import require
 
 from mailboxd.core.explain.overview_details import OverviewDetails
 from mailboxd.core.model import Policy, Usage
@@ -22,6 +20,8 @@ from mailboxd.ledger.overview import Overview
 from mailboxd.ledger.reports import opened
 from tests.cli.stage import NOW, Stage, child, make
 from tests.e2e.test_costs import SCANNED
+from tests.ledger.crowd import multiply
+from tests.ledger.shapes import require
 
 QUESTION = "---\ntype: question\n---\n\nWhich figures?\n"
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.ledger.shapes import require
 
 from mailboxd.cli.commands.audit import moment, search_index
 from mailboxd.core.events import Event, Kind
@@ -19,6 +18,7 @@ from mailboxd.formats.mailbox.layout import Workspace
 from mailboxd.ledger.search import Index, SearchHit, SearchQuery, fts_query
 from tests.core.desk import DONE, Desk
 from tests.e2e.support import Agent, task
+from tests.ledger.shapes import require
 
 
 def found(alpha: Agent, query: str, **said: Any) -> list[SearchHit]:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner, Result
-from tests.ledger.shapes import well_printed
 
 from mailboxd.cli.program import program
 from mailboxd.cli.session import Session
@@ -41,6 +40,7 @@ from mailboxd.ledger.meta import PEERS
 from mailboxd.ledger.reports import opened
 from mailboxd.perform import turns
 from mailboxd.surfaces.taskmd.sync import TaskMarkdown, to_record
+from tests.ledger.shapes import well_printed
 
 NOW = "2026-11-21T12:00:00.000Z"
 

@@ -7,9 +7,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.ledger.crowd import multiply
 
 from tests.cli.stage import Stage, child, make
+from tests.ledger.crowd import multiply
 
 PHASES = ("circuit_open", "awaiting_approval", "cancelled", "ready_to_resume", "executing", "failed")
 

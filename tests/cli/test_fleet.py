@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.ledger.shapes import well_printed
 
 from mailboxd.core.model import Policy
 from mailboxd.core.outcomes import Unknown
 from mailboxd.formats.mailbox import lock
 from tests.cli.stage import NOW, Stage, make
+from tests.ledger.shapes import well_printed
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.ledger.crowd import multiply
 
 from mailboxd.core.model import Policy, Usage
 from mailboxd.core.outcomes import Failed, Permanence, PromptDigest, Unknown
@@ -25,6 +24,7 @@ from mailboxd.formats.mailbox import lock
 from mailboxd.host.sdnotify import Notifier
 from mailboxd.ledger.database import mark_of
 from tests.cli.stage import NOW, Stage, child
+from tests.ledger.crowd import multiply
 
 QUESTION = "---\ntype: question\n---\n\nWhich figures?\n"
 RESULT = "# Twelve figures\n\n\x1b[31mred\x1b[0m"

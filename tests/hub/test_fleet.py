@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from nats.errors import TimeoutError as NatsTimeout
-from tests.ledger.shapes import require, require_made_of
 
 from mailboxd.core.explain.overview_details import HostRow
 from mailboxd.formats.keys import PrivateKey
@@ -29,6 +28,7 @@ from tests.e2e.support import eventually, task
 from tests.hub.conftest import Joined
 from tests.hub.farm import Host
 from tests.hub.test_security import Spy, as_gamma
+from tests.ledger.shapes import require, require_made_of
 
 NOW, EARLIER, LONG_AGO = "2026-11-25T10:00:00.000Z", "2026-11-25T09:59:30.000Z", "2026-11-24T10:00:00.000Z"
 LATER = "2026-11-25T11:00:00.000Z"

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from tests.ledger.shapes import well_shaped
-
 from mailboxd.core.effects import Compose, LookUp, Perform, Prepare, RunCheck, RunTurn, Verify
 from mailboxd.core.events import Role
 from mailboxd.core.inputs import CheckEnded, Clarification, Remedy, Reply, SpecWritten, TurnEnded, Unblock
@@ -18,6 +16,7 @@ from mailboxd.ledger.reports import Report
 from mailboxd.ledger.store import Order
 from mailboxd.perform import turns
 from mailboxd.perform.message_builder import composed
+from tests.ledger.shapes import well_shaped
 from tests.simulation.acting import carry_out, settled
 from tests.simulation.happenings import step
 from tests.simulation.laws import Book, looked_at, resting, standing

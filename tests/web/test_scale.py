@@ -9,9 +9,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.ledger.crowd import multiply
 
 from tests.cli.stage import Stage, child, make
+from tests.ledger.crowd import multiply
 from tests.web.serve import Browser, served
 
 pytestmark = pytest.mark.slow

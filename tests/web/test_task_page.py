@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.ledger.shapes import require_made_of
 
 from mailboxd.core.model import Policy
 from mailboxd.core.operator_orders import BY_NAME
@@ -17,6 +16,7 @@ from mailboxd.surfaces.web.page_models import EventsPage, MessagesPage, PageMode
 from mailboxd.surfaces.web.workspaces import WebWorkspace, WebWorkspaces
 from tests.cli.asking import PUBLISH, prepare
 from tests.cli.stage import Stage, child, make
+from tests.ledger.shapes import require_made_of
 from tests.web.inside import Inside, inside
 
 QUESTION = "---\ntype: question\n---\n\nWhich <b>figures</b>?\n"
