@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import socket
 import stat
 import subprocess
@@ -99,6 +100,19 @@ def test_a_link_is_good_once_and_the_cookie_is_kept_from_scripts_and_sites(page:
         )  # fmt: skip
         assert "ended" in said.stdout
         assert other.get("/").status == 401
+
+
+def test_the_closed_page_prints_a_command_that_opens_it_whatever_its_port_is(stage: Stage, tmp_path: Path) -> None:
+    env = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    with served(stage.ws.root, env) as other:  # on a free port: `web.port` is not set
+        printed = re.search(r"<code>(mailboxd [^<]*)</code>", other.get("/", {"cookie": None}).text)
+        assert printed
+        done = subprocess.run(
+            [*MAILBOXD, *shlex.split(printed[1])[1:]], cwd=tmp_path, env=environment(env), capture_output=True,
+            check=False, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert replace(other, link=done.stdout.strip(), cookie="").enter().status == 303
 
 
 def _link(root: Path, state: Path, port: int) -> str:

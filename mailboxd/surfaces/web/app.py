@@ -442,7 +442,7 @@ class WebApp:
         """
         session = self.sessions.enter(request.query_params.get("token", "")[:200])
         if session is None:
-            return self._closed("This link is no longer valid. A link works once, within an hour.")
+            return self._closed(request, "This link is no longer valid. A link works once, within an hour.")
         asked = request.query_params.get("to", "/")
         wanted = asked if _OWN_ADDRESS.fullmatch(asked) else "/"
         inside: Response = _redirect(wanted)
@@ -468,7 +468,7 @@ class WebApp:
     def _page(self, page: Page) -> Page:
         def answer(request: Request) -> Response:
             if not self._has_session(request):
-                return self._closed()
+                return self._closed(request)
             return self._run(request, lambda: page(request))
 
         return answer
@@ -476,7 +476,7 @@ class WebApp:
     def _form(self, act: Callable[[Request, Form], Response]) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
             if not await run_in_threadpool(self._has_session, request):
-                return self._closed()  # without reading the body
+                return self._closed(request)  # without reading the body
             form: Form = {}
             with suppress(TimeoutError, ValueError):
                 async with asyncio.timeout(_UPLOAD_SECONDS):
@@ -554,12 +554,14 @@ class WebApp:
     def _error(self, request: Request, status: int, text: str) -> Response:
         return self._answer(request, "error.html", {"text": text, "status": status}, status=status)
 
-    def _closed(self, text: str = "") -> Response:
-        return HTMLResponse(self.templates.get_template("closed.html").render(text=text, **_OUTSIDE), 401)
+    def _closed(self, request: Request, text: str = "") -> Response:
+        host, port = request.scope["server"]
+        values = {"text": text, "port": port, "bind": host if ":" in host else ""}
+        return HTMLResponse(self.templates.get_template("closed.html").render(values | _OUTSIDE), 401)
 
     async def _not_found(self, request: Request, _error: Exception) -> Response:
         if not await run_in_threadpool(self._has_session, request):
-            return self._closed()
+            return self._closed(request)
         return self._error(request, 404, "Page not found.")
 
 
