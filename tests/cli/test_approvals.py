@@ -11,7 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
+from mailboxd.cli.program import program
+from mailboxd.cli.session import Session
 from mailboxd.core.approvals import ApprovalDecision, Performed, PermissionAsked, Resolve, digest
 from mailboxd.core.events import Role
 from mailboxd.errors import Refused
@@ -54,7 +57,7 @@ def test_one_is_shown_with_everything_that_a_person_needs(stage: Stage) -> None:
             f"key          job/publish/{digest(action)[:12]}", "  --- a\n  +++ b", "argv: [make, publish]",
             "verify: [make, is-published]", "undo: [make, unpublish]", "cwd: site",
             f"approval {short(one)} requested",
-            f"mailboxd approve {short(one)} --digest {digest(action)[:12]}\n",
+            f"{stage.program} approve {short(one)} --digest {digest(action)[:12]}\n",
         ):  # fmt: skip
             assert part in said, part
     found = stage.json("show", short(one))
@@ -281,8 +284,7 @@ def test_an_action_can_be_undone_with_another_approval(stage: Stage) -> None:
     stage.run("approve", short(one))
     perform(stage, one)
     assert stage.phase("job") == "completed"
-    assert f"mailboxd undo --action {short(one)}" in stage.run("show", short(one)).output
-    told = stage.run("undo", "--action", short(one))
+    told = pasted(stage, stage.run("show", short(one)).stdout, "undo")
     assert (told.exit_code, "the undo needs approval" in told.stdout) == (0, True)
     (back,) = prepare(stage, "make unpublish")
     assert f"{short(back)}  undo        undo {short(one)}: run make unpublish" in stage.run("approve").output
@@ -427,6 +429,12 @@ def test_show_takes_a_task_before_a_request(stage: Stage) -> None:
 @pytest.mark.parametrize("verb", ["approve", "reject", "ask-changes"])
 def test_the_decisions_that_show_prints_run(stage: Stage, verb: str) -> None:
     (one,) = ask(stage, "job", PUBLISH)
-    (line,) = [one for one in stage.run("show", short(one)).stdout.splitlines() if one.startswith(f"mailboxd {verb}")]
-    assert stage.run(*shlex.split(line)[1:]).exit_code == 0
+    said = stage.run("show", short(one)).stdout
+    assert pasted(stage, said, verb).exit_code == 0
     assert stage.json("show", short(one))["status"] != "pending"
+
+
+def pasted(stage: Stage, said: str, verb: str) -> Result:
+    """The only command with this verb that was printed, as a person runs it outside of the workspace."""
+    (line,) = [line for line in said.splitlines() if line.startswith(f"{stage.program} {verb}")]
+    return CliRunner().invoke(program, shlex.split(line)[1:], obj=Session(clock=stage.clock), prog_name="mailboxd")

@@ -54,6 +54,7 @@ def test_an_approval_from_another_host_counts_once_and_is_recorded_under_its_nam
     place = f"beta.writer:{name[-6:]}"
     shown = main.call("show", place)
     assert str(witness) in shown.stdout, shown.stderr
+    assert f"mailboxd approve {place.lower()} --digest" in shown.stdout
     done = main.call("approve", place, "--note", "seen")
     assert (done.returncode, done.stdout) == (0, "beta.writer: accepted\n"), done.stderr
     writer.until("job")

@@ -71,8 +71,8 @@ def decide(
     rows = [_read(session, name) for name in names]
     digests = {row["id"]: row["digest"] for row in rows}
     if not session.as_json and is_terminal():
-        for row in rows:
-            _print(session, row)
+        for name, row in zip(names, rows, strict=True):
+            _print(session, name, row)
         pending = [row for row in rows if row["status"] == "pending"]
         if pending and not sure and can_ask():
             _ask(decision, pending)
@@ -129,7 +129,7 @@ def _decide_elsewhere(
         raise click.UsageError("requests of other hosts are decided one by one")
     row = _read(session, names[0])
     if not session.as_json and is_terminal():
-        _print(session, row)
+        _print(session, names[0], row)
         if not sure and can_ask():
             _ask(decision, [row])
     require_digest(str(row["digest"]), digest, row["short_id"], names[0])
@@ -137,9 +137,9 @@ def _decide_elsewhere(
     return elsewhere.decide(session, place[0], ApprovalMessage, row["task"], **said)
 
 
-def _print(session: Session, row: ApprovalDetails) -> None:
+def _print(session: Session, name: str, row: ApprovalDetails) -> None:
     """What is about to be decided."""
-    session.show(row, [*_lines(row, session.clock.now()), ""])
+    session.show(row, [*_lines(session, name, row), ""])
 
 
 def is_terminal() -> bool:
@@ -186,8 +186,9 @@ def status_text(row: ApprovalRow | ApprovalDetails, now: str) -> str:
     return f"{'void' if row['void'] else row['status']}{by}" + (f", {row['state']}" if row["state"] else "")
 
 
-def _lines(row: ApprovalDetails, now: str) -> Iterator[str]:
-    """Everything needed to decide."""
+def _lines(session: Session, name: str, row: ApprovalDetails) -> Iterator[str]:
+    """Everything needed to decide about the request that a person called `name`."""
+    now = session.clock.now()
     yield from textwrap.wrap(for_terminal(f"{row['short_id']}: {_what(row)}"), columns(), break_on_hyphens=False)
     attempt = f", attempt {row['attempt']}" if row["attempt"] else ""
     ended = f"{dated(row['finished_at'], now)}: {row['state']}: {row['summary']}" if row["finished_at"] else ""
@@ -218,15 +219,24 @@ def _lines(row: ApprovalDetails, now: str) -> Iterator[str]:
             ("History", "\n".join(f"{stamp(event['at'])}  {event['text']}" for event in row["history"])),
         ]
     )
+    if commands := [session.runnable(command) for command in _commands(name, row)]:
+        yield ""
+        yield from commands
+
+
+def _commands(name: str, row: ApprovalDetails) -> Iterator[str]:
+    """What can be ordered now. A request of another host is called by its agent, too."""
+    agent, colon, _ = name.rpartition(":")
+    short_id = f"{agent}{colon}{row['short_id']}"
     if row.get("rejection"):
-        yield f"\nmailboxd undo {row['task']}  # first: nothing else is taken while it is being rejected"
-    elif is_pending:
+        yield f"mailboxd undo {row['task']}  # first: nothing else is taken while it is being rejected"
+    elif row["status"] == "pending":
         seen = f" --digest {row['digest'][:12]}" if row["digest"] else ""
-        yield f"\nmailboxd approve {row['short_id']}{seen}"
-        yield f'mailboxd reject {row["short_id"]} --note "..."'
-        yield f'mailboxd ask-changes {row["short_id"]} --note "..."'
-    elif row["action"].get("undo") and row["started_at"]:
-        yield f"\nmailboxd undo --action {row['short_id']}"
+        yield f"mailboxd approve {short_id}{seen}"
+        yield f'mailboxd reject {short_id} --note "..."'
+        yield f'mailboxd ask-changes {short_id} --note "..."'
+    elif row["action"].get("undo") and row["started_at"] and not colon:
+        yield f"mailboxd undo --action {short_id}"
 
 
 def _policy(row: ApprovalDetails) -> str:
@@ -264,7 +274,7 @@ def _list(session: Session, everything: bool, task: str | None) -> None:
 def show(session: Session, name: str) -> None:
     """Show an approval: its exact action, digest and history. Raises as `_read`."""
     row = _read(session, name)
-    session.show(row, _lines(row, session.clock.now()))
+    session.show(row, _lines(session, name, row))
 
 
 def _prefix(_: click.Context, __: click.Parameter, value: Any) -> str:
