@@ -232,6 +232,19 @@ def test_a_mailbox_takes_a_protocol_message_and_acknowledges_it(call: Call, tmp_
     assert said(call("turn", "beta", WORK)).startswith("[scripted]")
 
 
+def test_where_mailboxd_is_set_up_the_mailbox_takes_messages_unless_the_script_says_no(
+    call: Call, tmp_path: Path
+) -> None:
+    """The plugin of a gateway serves all workspaces. A reply that ended in a model's turn instead was lost."""
+    (tmp_path / "ws/gamma/.mailboxd").mkdir(parents=True)
+    assert Message(said(call("turn", "gamma", DISPATCH))).kind == "ack"
+    (delivered,) = (tmp_path / "ws/gamma/mailbox/inbox").iterdir()
+    assert delivered.read_text() == DISPATCH
+    (tmp_path / "s.yaml").write_text(SCRIPT.replace("workspace: ws/gamma", "workspace: ws/gamma\n    mailbox: no"))
+    said(call("turn", "gamma", DISPATCH))
+    assert list((tmp_path / "ws/gamma/mailbox/inbox").iterdir()) == [delivered]
+
+
 def test_a_late_reply_is_acknowledged_and_dropped_into_the_senders_inbox(call: Call, tmp_path: Path) -> None:
     inbox = tmp_path / "ws/alpha/mailbox/inbox"
     inbox.mkdir(parents=True)

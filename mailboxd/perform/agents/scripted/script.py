@@ -217,11 +217,20 @@ class Agent:
         self.name = str(settings.get("name", ""))
         self.is_default = first
         self.workspace = base / str(settings["workspace"]) if "workspace" in settings else None
-        self.has_mailbox = settings.get("mailbox") == "true"
+        self._mailbox = settings.get("mailbox")
         self.allow = settings.get("allow")
         self.dialect = _dialect(settings, f"agents.{id_}")
         self.rules = [_rule(rule, f"agents.{id_}.rules[{n}]") for n, rule in enumerate(settings.get("rules") or [])]
         self.default = _rule(settings.get("default", _DEFAULT), f"agents.{id_}.default")
+
+    @property
+    def has_mailbox(self) -> bool:
+        """Whether its mailbox takes messages. Unless the script says so: whether mailboxd has set one up, since the
+        plugin of a gateway serves all of these.
+        """
+        if self._mailbox is not None:
+            return bool(self._mailbox == "true")
+        return self.workspace is not None and (self.workspace / ".mailboxd").is_dir()
 
     @property
     def inbox(self) -> Path:
