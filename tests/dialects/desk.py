@@ -32,10 +32,10 @@ NOW = "2026-11-26T09:00:00.000Z"
 class Desk:
     """A workspace of alpha, its intake and its engine."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, policy: Policy = Policy()) -> None:
         Workspace.create(root)
         self.ws, self.clock = Workspace(root), ManualClock(NOW)
-        self.engine = Engine(Store.open(None, NOW), Settings(agent="alpha", policy=Policy()), self.clock)
+        self.engine = Engine(Store.open(None, NOW), Settings(agent="alpha", policy=policy), self.clock)
         with self.engine.batch():
             known = dict.fromkeys(("alpha", "beta", "gamma", "delta"), ("", ""))
             self.engine.store.meta.report("peers", json.dumps({"known": known}))

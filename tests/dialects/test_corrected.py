@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from mailboxd.core.inputs import Cancel
+from mailboxd.core.model import Policy
 from mailboxd.core.outcomes import Results
+from mailboxd.core.vocabulary import Gate, Phase
 from tests.dialects.desk import Desk
 
 REPAIRED = "---\ntitle: Release 2.1: prepare the notes\n---\n\nPrepare.\n"
@@ -53,6 +56,33 @@ def test_one_whose_task_has_ended_is_work_of_its_own(desk: Desk) -> None:
     assert verdict == "accepted", refused
     assert f"{task.local_id}, from a file of this name, has ended" in notice
     assert ["in French" in one.spec.instructions for one in desk.roots] == [False, True]
+
+
+@pytest.mark.parametrize("header", ["task_id: notes-2", "message_id: m-2", "task_id: notes-2\nsubtask_id: s"])
+def test_one_with_an_id_of_its_own_is_no_correction(desk: Desk, header: str) -> None:
+    (task,) = desk.roots
+    verdict, notice, refused = _again(desk, NEWER.replace("title:", f"{header}\ntitle:", 1))
+    assert "correction" not in notice, (verdict, refused)
+    assert "in French" not in next(one.spec.instructions for one in desk.roots if one.id == task.id)
+
+
+def test_one_of_a_task_that_was_cancelled_is_none(desk: Desk) -> None:
+    (task,) = desk.roots
+    desk.command(task, Cancel("ann"))
+    assert _again(desk, QUOTED)[0] == "rejected"
+
+
+def test_one_whose_task_waits_for_a_decision_about_its_result_is_refused(tmp_path: Path) -> None:
+    desk = Desk(tmp_path / "alpha", Policy(gates=frozenset({Gate.QUALITY_GATE}), reviewers=("eve",)))
+    desk.drop("notes.md", REPAIRED.encode())
+    desk.take()
+    (task,) = desk.roots
+    desk.end(task, Results("Prepared."))
+    assert desk.roots[0].phase is Phase.QUALITY_GATE
+    verdict, _, refused = _again(desk, NEWER)
+    assert verdict == "rejected"
+    assert "done but for a decision about it" in refused
+    assert "in French" not in desk.roots[0].spec.instructions
 
 
 def test_one_with_another_limit_is_refused_like_any_known_work(desk: Desk) -> None:

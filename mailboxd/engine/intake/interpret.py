@@ -161,7 +161,7 @@ class Intake:
         proof = self._trust.verify(file.raw or b"", message) if self._trust else Proof()
         corrected: Task | None = None
         if parsed.assumed and file.in_place and (before := self._before(file)):
-            corrected = self._corrected(message, before[1])
+            corrected = self._corrected(parsed, before[1])
             if corrected is None and self._is_rest(before, file):
                 return "rejected"
         ended = corrected is not None and corrected.phase.is_terminal
@@ -277,11 +277,16 @@ class Intake:
         is_near = is_rest(is_whole=False, in_place=file.in_place, seconds=to_epoch(now) - to_epoch(at))
         return (message, task) if is_near else None
 
-    def _corrected(self, message: AnyMessage, task_id: str | None) -> Task | None:
-        """The task of the message before a text, if the text corrects it: it is a person's, with the same title."""
-        task = self._store.tasks.get(task_id) if task_id else None
-        of_a_person = isinstance(message, TaskMessage) and message.from_ in OPERATORS and message.repeat is None
-        is_same = of_a_person and task is not None and (task.sender, task.title) == (message.from_, message.title)
+    def _corrected(self, parsed: Parsed, task_id: str | None) -> Task | None:
+        """The task of the message before a text, if the text corrects it: it is a person's, with the same title and no
+        id of its own. A task that was cancelled is not corrected.
+        """
+        message, task = parsed.message, self._store.tasks.get(task_id) if task_id else None
+        if not isinstance(message, TaskMessage) or task is None or task.phase is Phase.CANCELLED:
+            return None
+        has_no_id = "task_id" in parsed.assumed and message.message_id is message.subtask_id is None
+        of_a_person = message.from_ in OPERATORS and message.repeat is None and has_no_id
+        is_same = of_a_person and (task.sender, task.title) == (message.from_, message.title)
         return task if is_same else None
 
     def _is_rest(self, before: tuple[str, str | None], file: InboxFile) -> bool:
