@@ -159,8 +159,13 @@ def test_a_description_is_taken_with_a_doubt() -> None:
         *("-" * 1_000_000, "From " * 200_000, "- [x] a\n" * 100_000, "---\na: b\n---\n" + "---\nx: y\n" * 100_000),
         "\n".join(f"- a{number}: x" for number in range(50_000)),
         *("title: x\n" + "a: b\n" * 100_000, "[26.11.26, 10:32:11] Mira: x\n" * 30_000, "**" + "a" * 500_000),
+        *(
+            "to" + " " * 100_000 + "x\n",
+            "# to" + "\t" * 100_000 + "x\n",
+            "to" + " " * 50_000 + ":" + " " * 50_000 + "x\n",
+        ),
     ],
-    ids=lambda text: str(text)[:20].split("\n")[0],
+    ids=lambda text: repr(text[:20].split("\n")[0]),
 )
 def test_hostile_files_cost_little(text: str) -> None:
     place = Place("alpha", lambda: tuple(f"agent{number}" for number in range(200)))

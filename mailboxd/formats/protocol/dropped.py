@@ -21,8 +21,9 @@ from mailboxd.formats.protocol.strict_yaml import Yaml
 from mailboxd.formats.protocol.words import CLOSED, OPEN, UNDER_WAY, spelled
 
 _MENTION = re.compile(
-    r"\s*(?:#+[ \t]+)?(?:(?:(?:to|for|an|für|à|pour|para|per|dla|pro|для)[ \t]*:?[ \t]+)?(?P<at>@[A-Za-z0-9][\w.-]*)"
-    r"|(?:to|for|an|für|à|pour|para|per|dla|pro|для)[ \t]*:[ \t]*(?P<to>[A-Za-z][\w-]*)"
+    r"\s*+(?:#++[ \t]++)?(?:(?:(?:to|for|an|für|à|pour|para|per|dla|pro|для)(?:[ \t]*+:)?[ \t]++)?"
+    r"(?P<at>@[A-Za-z0-9][\w.-]*)"
+    r"|(?:to|for|an|für|à|pour|para|per|dla|pro|для)[ \t]*+:[ \t]*+(?P<to>[A-Za-z][\w-]*)"
     r"|(?:(?:hey|hi|hello|dear|hallo|liebe[r]?|hola|ciao|salut|ahoj|cześć|привет|привіт)[ ,]+)?"
     r"(?P<told>[A-Za-z][\w-]*)(?:[,:]|[ \t]+(?:should|shall|must|has to|please|can you|could you|soll|sollte|muss|"
     r"bitte|doit|devrait|debe|deve|powinien|должен|повинен)\b))",
