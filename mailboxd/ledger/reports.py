@@ -115,11 +115,7 @@ class Report:
         exact = self.db.execute("SELECT id FROM tasks WHERE local_id = ?1 OR id = ?1", (name,)).fetchone()
         if exact is not None:
             return str(exact[0])
-        matches = self.db.execute(
-            "SELECT id, local_id FROM tasks WHERE (local_id >= ?1 AND local_id < ?2) OR (id >= ?1 AND id < ?2)"
-            " ORDER BY length(local_id), local_id LIMIT 1000",
-            (name, name + _LAST),
-        ).fetchall()
+        matches = self.beginning(name)
         if not matches:
             raise UnavailableError(self._not_taken(name) or f"there is no task {name}; {_LISTED}")
         top = matches[0]
@@ -127,6 +123,15 @@ class Report:
             some = ", ".join(local_id for _, local_id in matches[:8]) + (" ..." if len(matches) > 8 else "")
             raise UnavailableError(f"{name} fits several tasks: {some}; write more of the name")
         return str(top[0])
+
+    def beginning(self, name: str) -> list[tuple[str, str]]:
+        """Id and local id of the tasks of which either begins so, at most 1000, those with short names first."""
+        rows = self.db.execute(
+            "SELECT id, local_id FROM tasks WHERE (local_id >= ?1 AND local_id < ?2) OR (id >= ?1 AND id < ?2)"
+            " ORDER BY length(local_id), local_id LIMIT 1000",
+            (name, name + _LAST),
+        )
+        return list(rows)
 
     def _not_taken(self, name: str) -> str:
         """That, and why, the text which was to start this task was refused; empty if there is none."""

@@ -386,7 +386,9 @@ def _doubts(report: Report, task_id: str) -> list[DoubtRow]:
 # Approvals by short id, with what was asked, decided and done.
 
 _SHORTEST = 6
-_NAME = re.compile(r"[0-9A-Za-z_]{6,40}")
+_NAME = re.compile(r"[0-9A-Za-z_]{3,40}")
+_CALLED = f"upper(substr(a.id, -max(length(?1), {_SHORTEST}), length(?1))) = upper(?1)"
+"""An approval whose id ends so, or whose short id begins so."""
 _SHOWN = 8
 _KINDS = (
     "approval.requested",
@@ -399,23 +401,25 @@ _KINDS = (
 
 
 def find_approval(report: Report, name: str) -> str:
-    """The id of the approval with this id or suffix, ignoring case, or the only one that its task asks for.
+    """The id of the approval with this id, suffix or unique beginning of the short id, ignoring case, or the only one
+    that its task asks for, which is named as for `Report.find`.
 
     Of a task, pending requests count before others. Raises UnavailableError.
     """
     if is_id(name) and (task := find_exact(report, name)) is not None:
         return _only_approval(report, task, name)
+    rows = _called(report, name) if _NAME.fullmatch(name) else []
+    if is_id(name) and (tasks := report.beginning(name)):
+        if not rows:
+            return _only_approval(report, report.find(name), name)
+        if len(name) < _SHORTEST:
+            request = rows[0]["id"][-_SHORTEST:].lower()
+            raise UnavailableError(f"{name} fits the task {tasks[0][1]} and the request {request}; write more of it")
     if _NAME.fullmatch(name) is None:
         raise UnavailableError(
             f"{ascii(name)[:100]} names no approval: write its short id, like 3f9k2q, or more of the end of its id, "
             "or the task that asks; `mailboxd approve` lists them"
         )
-    rows = report.rows(
-        "SELECT a.id, t.local_id, a.status, a.requested_action FROM approvals a JOIN tasks t ON t.id = a.task"
-        " WHERE upper(substr(a.id, -length(?1))) = upper(?1) ORDER BY a.rowid LIMIT ?2",
-        name,
-        _SHOWN + 1,
-    )
     exact = [row for row in rows if row["id"].upper() == name.upper()]
     if len(exact or rows) == 1:
         return str((exact or rows)[0]["id"])
@@ -423,13 +427,22 @@ def find_approval(report: Report, name: str) -> str:
         raise UnavailableError(f"there is no approval {name}; `mailboxd approve --history` lists them")
     some = "; ".join(f"{row['id']} ({row['local_id']}, {row['status']})" for row in rows[:_SHOWN])
     more = " ..." if len(rows) > _SHOWN else ""
-    raise UnavailableError(f"{name} fits several approvals: {some}{more}; write more of the end of the id")
+    raise UnavailableError(f"{name} fits several approvals: {some}{more}; write more of the id")
 
 
 def is_request(report: Report, name: str) -> bool:
-    """Whether an approval's id ends so."""
-    sql = "SELECT 1 FROM approvals WHERE upper(substr(id, -length(?1))) = upper(?1) LIMIT 1"
-    return _NAME.fullmatch(name) is not None and report.db.execute(sql, (name,)).fetchone() is not None
+    """Whether an approval's id ends so, or its short id begins so."""
+    return _NAME.fullmatch(name) is not None and bool(_called(report, name))
+
+
+def _called(report: Report, name: str) -> list[Row]:
+    """The approvals that may be meant by this name, the oldest first."""
+    return report.rows(
+        "SELECT a.id, t.local_id, a.status, a.requested_action FROM approvals a JOIN tasks t ON t.id = a.task"
+        f" WHERE {_CALLED} ORDER BY a.rowid LIMIT ?2",
+        name,
+        _SHOWN + 1,
+    )
 
 
 def _only_approval(report: Report, task: str, name: str) -> str:

@@ -252,7 +252,7 @@ def test_an_agent_in_its_turn_decides_nothing(stage: Stage, order: list[str], ma
 
 
 @pytest.mark.parametrize(
-    "name", ["", "abc", "../etc", "%", "______", "a" * 41, "zzzzzz", "\udcff\udcff\udcff\udcff\udcff\udcff"]
+    "name", ["", "ab", "../etc", "%", "______", "a" * 41, "zzzzzz", "\udcff\udcff\udcff\udcff\udcff\udcff"]
 )
 @pytest.mark.parametrize("verb", [["undo", "--action"], ["approve"]])
 def test_an_unknown_request_is_reported(stage: Stage, verb: list[str], name: str) -> None:
@@ -386,6 +386,32 @@ def test_a_request_is_named_by_its_task_unless_it_has_several(stage: Stage) -> N
     assert all(f"{short(name)} (" in said.stderr for name in (one, other))
     stage.create("quiet")
     assert "has not asked for an approval" in stage.run("approve", "quiet").stderr
+
+
+def test_a_unique_beginning_names_the_task_or_the_request(stage: Stage) -> None:
+    (one,) = ask(stage, "inv18-x", PUBLISH)
+    (two,) = ask(stage, "other", TELL)
+    assert stage.run("approve", "inv18").exit_code == 0
+    assert stage.json("show", one)["status"] == "approved"
+    rename(stage, one, "r5xaa6")
+    rename(stage, two, "r5xzz6")
+    for look in ("show", "approve"):
+        refused = stage.run(look, "r5x")
+        assert (refused.exit_code, "fits several approvals" in refused.stderr) == (69, True)
+    assert stage.json("show", "r5xz")["task"] == "other"
+    stage.create("r5xz-task")
+    refused = stage.run("approve", "r5xz")
+    assert (refused.exit_code, "fits the task r5xz-task and the request r5xzz6" in refused.stderr) == (69, True)
+    assert stage.run("approve", "R5Xzz").exit_code == 0
+    stage.create("inv19")
+    refused = stage.run("approve", "inv1")
+    assert (refused.exit_code, "fits several tasks" in refused.stderr) == (69, True)
+
+
+def rename(stage: Stage, approval_id: str, short_id: str) -> None:
+    with stage.engine() as engine:
+        new = approval_id[:-6] + short_id.upper()
+        engine.store.db.execute("UPDATE approvals SET id = ? WHERE id = ?", (new, approval_id))
 
 
 def test_a_narrow_terminal_shows_all_of_the_action(stage: Stage) -> None:

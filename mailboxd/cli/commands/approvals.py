@@ -33,7 +33,7 @@ _LINE = 300
 
 
 def approval_arguments(*, required: bool = True) -> Callable[[Any], Any]:
-    """The arguments ID: the last six or more characters of an approval's id, or the task that asks."""
+    """The arguments ID: a request's short id, its unique beginning or more of the id's end, or the task that asks."""
     shown = "ID..." if required else "[ID...]"
     return click.argument("ids", metavar=shown, required=required, nargs=-1, shell_complete=_complete)
 
@@ -315,8 +315,9 @@ def approve_command(
 ) -> int | None:
     """Approve requests; each action is performed once. A terminal shows them and asks first.
 
-    Without ID, lists the requests that await your decision. ID is the last six or more characters of a request's id, or
-    the task that asks, if it has one request; `mailboxd show ID` shows the exact action, digest and history.
+    Without ID, lists the requests that await your decision. ID is a request's short id (the last six characters of its
+    id), a unique beginning of it with three characters or more, or the task that asks, if it has one request;
+    `mailboxd show ID` shows the exact action, digest and history.
 
     Several requests are approved together or not at all. Your system user name is recorded. A request of an agent on
     another host is called HOST.AGENT:ID; it is decided by a signed message, which that host takes if `decide` in its
