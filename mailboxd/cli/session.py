@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 POLL_INTERVAL = 0.25
 """Seconds between two polls of the database, each an indexed query of 20 µs."""
 MOST_COMPLETIONS = 100
+_MOST_NAMED = 5
 _CONFIG_HEAD = 65_536
 _COMMAND = re.compile(
     r"(?:^|(?<=[`(])|(?<=\bor )|(?<=\bthen )|(?<=[,;:] ))mailboxd (?!-w |setup|init |hub |fleet)(?=[a-z])"
@@ -271,7 +272,24 @@ def _epilog(examples: tuple[str, ...], exits: Mapping[int, str]) -> str:
 
 def task_argument(*, required: bool = True) -> Callable[[Any], Any]:
     """The argument TASK: a local id, an id, or a unique prefix of either."""
-    return click.argument("task", required=required, shell_complete=_complete)
+    return click.argument("task", cls=_Task, required=required, shell_complete=_complete)
+
+
+class _Task(click.Argument):
+    """Where it is missing, the error names tasks that are open."""
+
+    def process_value(self, ctx: click.Context, value: Any) -> Any:
+        try:
+            return super().process_value(ctx, value)
+        except click.MissingParameter as missing:
+            session = ctx.ensure_object(Session)
+            with suppress(MailboxdError), session.report() as report:
+                count, rows = report.open_roots(_MOST_NAMED)
+                named = ", ".join(row["local_id"] for row in rows) + (" ..." if count > len(rows) else "")
+                known = f"open are {named}" if rows else "none is open"
+                how = session.runnable("`mailboxd ls --all --children` lists all")
+                raise click.UsageError(f"name a task: {known}; {how}", ctx) from missing
+            raise
 
 
 def more_tasks() -> Callable[[Any], Any]:

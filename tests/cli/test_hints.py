@@ -34,6 +34,17 @@ def job(stage: Stage, said: str | Failed | Unknown | None = None, **policy: obje
         stage.end_turn("job", said)
 
 
+@pytest.mark.parametrize("verb", ["why", "show"])
+def test_a_missing_task_is_answered_with_those_that_are_open(stage: Stage, verb: str) -> None:
+    assert "none is open" in stage.run(verb).stderr
+    for number in range(6):
+        stage.create(f"job-{number}")
+    said = stage.run(verb)
+    assert said.exit_code == 2
+    assert "open are job-0, job-1, job-2, job-3, job-4 ...;" in said.stderr
+    assert f"`{stage.program} ls --all --children`" in said.stderr
+
+
 def new(stage: Stage) -> None:
     stage.create("job")
 
