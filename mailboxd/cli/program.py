@@ -204,9 +204,14 @@ def _reporting(action: Callable[[], Any], arguments: Sequence[str], session: Ses
 
 
 def _plainer(error: click.ClickException) -> click.ClickException:
-    """The error of click, or a clearer one if it took a list item for an option."""
-    if not isinstance(error, click.NoSuchOption) or error.option_name != _DASH:
+    """The error of click, or a clearer one if it took a list item for an option. `--now`, which cannot be undone, is
+    never suggested.
+    """
+    if not isinstance(error, click.NoSuchOption):
         return error
+    if error.option_name != _DASH:
+        near = [option for option in error.possibilities or () if option != "--now"]
+        return click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx)
     return click.UsageError(_TEXT.format(error.ctx.command_path if error.ctx else "mailboxd"), error.ctx)
 
 

@@ -131,6 +131,21 @@ def test_invalid_decisions_are_refused(stage: Stage, order: list[str], says: str
     assert says in result.stderr
 
 
+def test_cancel_takes_a_note_as_other_orders_do(stage: Stage) -> None:
+    stage.create("job")
+    assert stage.json("cancel", "job", "--note", "not needed")["phase"] == "cancelled"
+    assert "not needed" in stage.json("show", "job")["reason"]
+
+
+@pytest.mark.parametrize("order", [["cancel", "job", "--noww"], ["reject", "3f9k2q", "--noww", "x"]])
+def test_what_cannot_be_undone_is_never_suggested(stage: Stage, order: list[str]) -> None:
+    said = stage.run(*order)
+    assert said.exit_code == 2
+    assert "No such option" in said.stderr
+    assert "--now'" not in said.stderr
+    assert "--now?" not in said.stderr
+
+
 def test_a_held_task_continues_only_with_a_larger_budget(stage: Stage) -> None:
     stage.create("job", policy=Policy(budget_usd=0.0))
     assert stage.json("show", "job")["held"].startswith("over budget")
