@@ -318,15 +318,15 @@ def test_going_on_from_an_older_database_runs_nothing_unasked(found: Found, tmp_
 def test_going_on_takes_what_came_and_asks_before_what_may_have_happened(found: Found, tmp_path: Path) -> None:
     """The copy knows an action that awaits its approval, and a child that beta has; both have ended since."""
     plan = {"child": {"agent": "beta", "description": "Do it"}}
-    late = {"rules": [{"late_reply": {"after": 3, "reply": "Beta is done."}}]}
+    late = {"rules": [{"late_reply": {"after": 8, "reply": "Beta is done."}}]}
     company = found({"alpha": WORK, "beta": late}, approvals=acting.ALONE)
     alpha = company["alpha"]
     alpha.start()
-    alpha.drop("tree.md", task("tree", plan=plan))
-    eventually(lambda: [row["acknowledged"] for row in alpha.attempts("tree.child")] == [1], 15, alpha.last_words)
     alpha.drop("acts.md", acting.acting("acts", [acting.effect(tmp_path / "ran")]))
     alpha.until("acts", "awaiting_approval")
     asked = acting.asked(alpha)
+    alpha.drop("tree.md", task("tree", plan=plan))  # last: the reply must not come before the copy is made
+    eventually(lambda: [row["acknowledged"] for row in alpha.attempts("tree.child")] == [1], 15, alpha.last_words)
     assert alpha.call("db", "backup", str(tmp_path / "copy.db")).returncode == 0
     acting.approve(alpha, *asked)
     alpha.until("acts")
