@@ -410,6 +410,15 @@ def test_hostile_answers_cost_little(text: str) -> None:
     assert time.process_time() - started < 3  # takes 0.1 s; what backtracks takes minutes
 
 
+@pytest.mark.parametrize("between", ["\t", " ", "* ", ". ", "\u3000", "_", "-"])
+def test_a_hostile_review_costs_little(between: str) -> None:
+    text = f"x{between * (100_000 // len(between))}"
+    started = time.process_time()
+    for end in ("x", "!", ""):
+        read_answer(f"{text}{end}", Asked(Turn.REVIEW))
+    assert time.process_time() - started < 3  # takes 0.3 s; what backtracks takes minutes
+
+
 def test_a_plain_answer_declares_actions_where_it_lists_them_and_not_in_prose() -> None:
     text = "Done.\n\n## Planned Actions\n\n- id: publish\n  kind: command\n  argv: [make]"
     assert read_answer(text) == Results(text, planned_actions=(Action("publish", ActionKind.COMMAND, argv=("make",)),))

@@ -163,6 +163,8 @@ def test_a_description_is_taken_with_a_doubt() -> None:
             "to" + " " * 100_000 + "x\n",
             "# to" + "\t" * 100_000 + "x\n",
             "to" + " " * 50_000 + ":" + " " * 50_000 + "x\n",
+            *(f"{blank * 100_000}x\n" for blank in (" ", "\t", "\u3000")),
+            *(f"# Task: a\n\n{mark * 100_000}x\n" for mark in ("\t", ".", "_", "\u3000", "\u2026")),
         ),
     ],
     ids=lambda text: repr(text[:20].split("\n")[0]),

@@ -35,14 +35,14 @@ _FILL = (
     r"|motivation|solution|screenshots?|placeholder))*"
 )
 _PLACEHOLDER = re.compile(
-    rf"(?:{_PLACE}|\$\{{[^{{}}\n]{{1,80}}\}}|\.{{3,}}|…|_{{3,}}|tbd|tbc|n/a"
+    rf"(?:{_PLACE}|\$\{{[^{{}}\n]{{1,80}}\}}|\.{{3,}}+|…|_{{3,}}+|tbd|tbc|n/a"
     rf"|(?:todo|fixme|tbd)[:.]?(?: {_FILL})?|[\[(]{_FILL}[\])]"
     rf"|(?:[\w ]{{1,30}} )?[\[(](?:your\b|e\.g\.|optional\b)[^\[\]()\n]{{0,80}}[\])])"
     r"[.:!…]*",
     re.IGNORECASE,
 )
 """A line that only says what belongs there, without its mark of a list and its label."""
-_SAYS_LITTLE = re.compile(r"(?:todo|fixme|tbd|tbc|n/a|\.{3,}|…|_{3,})[.:!…]*", re.IGNORECASE)
+_SAYS_LITTLE = re.compile(r"(?:todo|fixme|tbd|tbc|n/a|\.{3,}+|…|_{3,}+)[.:!…]*", re.IGNORECASE)
 """One that does not take from a title what it says."""
 _IN_BRACKETS = re.compile(r"\[[^\[\]\n]{2,80}\][.:]?")
 """What many templates put around what belongs there; it takes two of them, for one may be a remark."""
@@ -65,7 +65,7 @@ _OF_REQUESTS = frozenset(
 _BOX = re.compile(r"\s*[-*+] \[ ?\] .*")
 _FIELD = re.compile(r"\s{1,8}-\s+type:\s*[\"']?(?:markdown|textarea|input|dropdown|checkboxes|upload)[\"']?\s*")
 _EMPTY = re.compile(
-    r"\s*(?:#{1,6}(?: .*)?|[-*+](?: \[ ?\])?|\d+[.)]|<!--.*-->|\*{0,2}[\w /]{1,40}:\*{0,2}|\*\*[^*\n]{1,60}\*\*:?"
+    r"\s*+(?:#{1,6}(?: .*)?|[-*+](?: \[ ?\])?|\d+[.)]|<!--.*-->|\*{0,2}[\w /]{1,40}:\*{0,2}|\*\*[^*\n]{1,60}\*\*:?"
     r"|[-_*]{3,})?\s*"
 )
 """A line of a template without anything filled in: a heading, an empty point, a comment, a label."""

@@ -283,7 +283,9 @@ def _at_the_start(line: str) -> str | None:
 
 def _alone(sentence: str) -> str | None:
     bare = re.sub(r"\A(?:I|We)(?:'d| would| will)?[ \t]+", "", _bare(sentence)).strip(" .!\u3002\uff01")
-    bare = re.sub(r"[ \t]+(?:this|it|the work|this work|the result|this result|the spec|this spec)\Z", "", bare)
+    bare = re.sub(
+        r"(?<![ \t])[ \t]++(?:this|it|the work|this work|the result|this result|the spec|this spec)\Z", "", bare
+    )
     bare = _CHECKED.sub("", bare, count=1)
     bare = re.sub(
         r"\A(?:The|This|the|this)[ \t]+(?:\w+[ \t]+){0,2}(?:is|are)[ \t]+(?:hereby[ \t]+)?(?=approved|accepted|"
