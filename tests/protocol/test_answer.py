@@ -402,6 +402,8 @@ def test_what_has_no_mark_is_read_in_few_steps_and_means_the_same(text: str, ask
         *("# " * 300_000, "## DAG\n" * 100_000, "`" * 500_000, "---\n" * 200_000, "---\nstatus: failed\n" * 50_000),
         *("x\n---\ntype: x\n" * 50_000, '{"subtasks": ' * 60_000, "```\n" * 100_000, "subtasks:\n" * 100_000),
         *('{"a": ' * 100_000, "---\n" + "a: b\n" * 100_000, "- - " * 200_000, '{"a":' + " " * 500_000),
+        "## Results" + " " * 100_000 + "x\n\nsaved",
+        "## Planned Actions\n- a: b\n" + " " * 100_000 + "x\n",
     ],
 )
 def test_hostile_answers_cost_little(text: str) -> None:

@@ -70,7 +70,7 @@ _CHILD = re.compile(r"[ \t]+[\"']?[A-Za-z0-9_][A-Za-z0-9._-]*[\"']?[ \t]*:|[ \t]
 _OPENS_PLAN = re.compile(r"sub[_-]?tasks:[ \t]*", re.IGNORECASE)
 _OPENS_TASKS = re.compile(r"tasks:[ \t]*", re.IGNORECASE)
 _FLOW_PLAN = re.compile(r"sub[_-]?tasks:[ \t]*[\[{]", re.IGNORECASE)
-_OUTCOME = re.compile(r" {0,3}##[ \t]+(?:Results|Partial Results|Error)[ \t]*:?[ \t]*$", re.IGNORECASE)
+_OUTCOME = re.compile(r" {0,3}##[ \t]+(?:Results|Partial Results|Error)[ \t]*+:?[ \t]*+$", re.IGNORECASE)
 _HEADING = re.compile(r"#{1,6} [^\n]*")
 _STRUCTURE = re.compile("[{:#`~]")
 """Every key, object, heading and fence has one of these marks."""
