@@ -49,7 +49,7 @@ _SILENT, _START, _AT_ONCE = 60.0, 120.0, 10.0
 while it starts (TimeoutStartSec); and those that it has after the second signal."""
 _NEVER = float("inf")
 _LOOK = 15.0
-"""Seconds between two looks for workspaces that are new."""
+"""Seconds between two looks for workspaces that are new, or whose directories cannot be used."""
 _log = logging.getLogger("mailboxd")
 
 
@@ -205,7 +205,7 @@ class _Parent:
         try:
             holder = lock.holder(child.ws)
         except WorldError as error:
-            child.rest(logging.ERROR, f"not started: {error}; {self._again()}")
+            child.rest(logging.ERROR, f"not started: {error}; tried again every {_LOOK:g} s", now + _LOOK)
             return False
         if holder is not None:
             who = f"the daemon with pid {holder}" if holder else "another daemon"

@@ -245,6 +245,17 @@ def test_a_new_workspace_is_served_within_seconds_and_nothing_else_is_started(ho
     assert [host.said().count(f"INFO {name} mailboxd: started") for name in ("alpha", "beta", "gamma")] == [1, 1, 1]
 
 
+def test_a_workspace_that_was_removed_and_made_again_is_served(host: Host, tmp_path: Path) -> None:
+    host.start()
+    host.until_said("INFO alpha mailboxd: ready", "INFO beta mailboxd: ready")
+    beta = host.company["beta"]
+    beta.root.rename(tmp_path / "away")
+    os.kill(host.pid("beta"), signal.SIGKILL)
+    host.until_said("ERROR beta mailboxd: not started: .*; tried again every 15 s")
+    (tmp_path / "away").rename(beta.root)
+    work(beta, "job")
+
+
 def test_sighup_finds_a_new_workspace_at_once(host: Host) -> None:
     process = host.start()
     host.until_said("INFO alpha mailboxd: ready")
