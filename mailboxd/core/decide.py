@@ -276,10 +276,6 @@ def _taken_over(builder: DecisionBuilder, new: Redispatch, newer: bool) -> None:
     builder.amend("the sender's newer dispatch takes over the work under way", origin=origin)
     _follow(builder, new)
     if known.content not in ("", new.origin.content):
-        if not newer and builder.task.phase in (Phase.QUALITY_GATE, Phase.AWAITING_APPROVAL):
-            problem = f"{builder.task.local_id} is done but for a decision about it, and this is another text"
-            hint = "Decide about it first (`mailboxd inbox` has the commands), or send this under another `task_id`."
-            raise Refused("id-conflict", problem, hint)
         operator_orders.change(builder, new)
     if newer:
         conversation.ask_again(builder)

@@ -81,7 +81,7 @@ def test_one_whose_task_waits_for_a_decision_about_its_result_is_refused(tmp_pat
     assert desk.roots[0].phase is Phase.QUALITY_GATE
     verdict, _, refused = _again(desk, NEWER)
     assert verdict == "rejected"
-    assert "done but for a decision about it" in refused
+    assert "it counts as the rest" in refused
     assert "in French" not in desk.roots[0].spec.instructions
 
 

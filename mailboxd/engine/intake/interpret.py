@@ -86,6 +86,8 @@ from mailboxd.host.zone import named
 from mailboxd.ledger.messages import OfBytes
 from mailboxd.ledger.tasks import is_called
 
+_DECIDED = frozenset({Phase.CANCELLED, Phase.QUALITY_GATE, Phase.AWAITING_APPROVAL})
+"""Phases in which another text would come too late."""
 _PASSING = frozenset({"too-many-open"})
 """Rules that may admit the same task later."""
 _MOST_DOUBTS = 1_000
@@ -279,10 +281,10 @@ class Intake:
 
     def _corrected(self, parsed: Parsed, task_id: str | None) -> Task | None:
         """The task of the message before a text, if the text corrects it: it is a person's, with the same title and no
-        id of its own. A task that was cancelled is not corrected.
+        id of its own. Work that was cancelled is not corrected, nor is a result that waits for a decision about it.
         """
         message, task = parsed.message, self._store.tasks.get(task_id) if task_id else None
-        if not isinstance(message, TaskMessage) or task is None or task.phase is Phase.CANCELLED:
+        if not isinstance(message, TaskMessage) or task is None or task.phase in _DECIDED:
             return None
         has_no_id = "task_id" in parsed.assumed and message.message_id is message.subtask_id is None
         of_a_person = message.from_ in OPERATORS and message.repeat is None and has_no_id
