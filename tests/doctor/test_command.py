@@ -240,7 +240,7 @@ def test_a_canary_turn_with_another_answer_fails(alpha: Agent, reply: str) -> No
 
 def test_an_acknowledgement_of_another_message_does_not_pass(alpha: Agent) -> None:
     other = "---\ntype: ack\ntask_id: another\nfrom: alpha\n---\n"
-    alpha.company.rewrite({"alpha": {"rules": [OBEDIENT, {"reply": other}]}})
+    alpha.company.rewrite({"alpha": {"mailbox": False, "rules": [OBEDIENT, {"reply": other}]}})
     target = target_at(Workspace(alpha.root), "", environment())
     found = list(run_canary(target, SystemClock(), lambda _: None, plugin=True, daemon=False))
     assert [(one.id, one.level.value) for one in found] == [("canary-turn", "ok"), ("canary-message", "error")]
@@ -251,7 +251,7 @@ FORGED = "---\ntype: ack\ntask_id: {task_id}\nfrom: alpha\n---\n"
 
 def test_an_acknowledgement_by_the_model_does_not_pass(alpha: Agent) -> None:
     """A model can write what the plugin would have answered: the tokens tell."""
-    alpha.company.rewrite({"alpha": {"rules": [OBEDIENT, {"reply": FORGED}]}})
+    alpha.company.rewrite({"alpha": {"mailbox": False, "rules": [OBEDIENT, {"reply": FORGED}]}})
     target = target_at(Workspace(alpha.root), "", environment())
     found = list(run_canary(target, SystemClock(), lambda _: None, plugin=True, daemon=False))
     assert [(one.id, one.level.value) for one in found] == [("canary-turn", "ok"), ("canary-message", "error")]
