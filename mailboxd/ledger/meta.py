@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-import pydantic_core
-
 from mailboxd.core.schedule import Capacity
 from mailboxd.core.spending import Standing
 from mailboxd.core.standstill import Standstill
@@ -76,7 +74,7 @@ class Meta:
         free = (room.free_bytes or 0) >> 24 << 24  # in steps of 16 MiB, or it would be written in every round
         memory = [free, room.call_bytes] if room.is_short else None
         said = {"most": room.most, "per_agent": room.per_agent, "running": room.running, "memory": memory}
-        self.report("room", pydantic_core.to_json(said).decode())
+        self.report("room", json.dumps(said))
 
     def room(self) -> Capacity | None:
         """None before the first daemon."""
