@@ -160,7 +160,7 @@ def name_of(key: str) -> str:
 def may_begin(lines: list[str], start: int) -> bool:
     """Whether the lines from `start` to the next blank or `---` hold a type or a status that answers have."""
     for line in lines[start : start + MAX_LINES]:
-        if not line.strip() or line.startswith("---"):
+        if not line.strip() or line.strip().startswith(("---", "—")):
             return False
         found = _KEY.fullmatch(line.rstrip())
         if found is None:

@@ -40,6 +40,7 @@ _MARK = re.compile(
     r"|(?P<fence>`{3,}+(?=[^`\n]*$)|~{3,}+)(?P<info>[^\n]*))",
     re.MULTILINE,
 )
+_OPENING = re.compile(r"\s*+(`{3,}+|~{3,}+)[^\n]*\n")
 _BLANK_START = re.compile(r"(?:[ \t]*+\n)++")
 _WHITE = "\t\n\v\f\r \u00a0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".join(map(chr, range(0x2000, 0x200B)))
 """The characters that JavaScript's `trim` removes. OpenClaw trims messages, so no text may end in it."""
@@ -184,6 +185,36 @@ def _closable(marks: list[re.Match[str]]) -> list[bool]:
         if fence and not mark["info"].strip(" \t"):
             longest[fence[0]] = max(longest[fence[0]], len(fence))
     return answers[::-1]
+
+
+def code_blocks(text: str) -> Iterator[tuple[int, str]]:
+    """The text in each closed fence of `text`, with the number of lines above it; a fence that nothing closes is
+    skipped, as in `split_body`."""
+    marks = list(_marks(text))
+    opener: re.Match[str] | None = None
+    line = counted = 0
+    for mark, closes in zip(marks, _closable(marks), strict=True):
+        if opener is None:
+            opener = mark if closes else None
+        elif (mark["fence"] or "").startswith(opener["fence"]) and not mark["info"].strip(" \t"):
+            line, counted = line + text.count("\n", counted, opener.end()), opener.end()
+            yield line, text[opener.end() : max(mark.start() - 1, opener.end())]
+            opener = None
+
+
+def sole_block(text: str) -> tuple[int, str] | None:
+    """The text in the fence that is all of `text`, with the number of lines above it; None if there is no such fence.
+
+    Its lines may be indented by any number of spaces.
+    """
+    opening = _OPENING.match(text)
+    if opening is None:
+        return None
+    inside, _, last = text[opening.end() :].rstrip().rpartition("\n")
+    closing = last.strip()
+    if not closing.startswith("`" * 3 if opening[1][0] == "`" else "~" * 3) or closing.strip(closing[0]):
+        return None
+    return text.count("\n", 0, opening.end()), inside
 
 
 def _sections(text: str, headings: list[re.Match[str]], escapes: list[int], first_line: int) -> Iterator[Section]:

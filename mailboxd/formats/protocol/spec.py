@@ -24,7 +24,7 @@ from mailboxd.errors import MessageError
 from mailboxd.formats.protocol import strict_yaml
 from mailboxd.formats.protocol.headers import ID_RULE, Source, integer
 from mailboxd.formats.protocol.headings import stated_criteria
-from mailboxd.formats.protocol.markdown import Section, join_body, split_body, texts_by_name
+from mailboxd.formats.protocol.markdown import Section, code_blocks, join_body, sole_block, split_body, texts_by_name
 from mailboxd.formats.protocol.strict_yaml import Path, Yaml, flow, scalar
 
 # The section `## Checks`: YAML <-> `core.model.Check`.
@@ -44,7 +44,6 @@ _MAX_SECONDS = 86_400
 _MAX_BYTES = 1 << 40
 _MAX_SCHEMA = 65_536
 _CLAIM = re.compile(r"^[ \t]*(?:-[ \t]+|-[ \t]*\{[ \t]*|\[[ \t]*\{[ \t]*)id[ \t]*:", re.MULTILINE)
-_FENCED = re.compile(r"\A\s*(`{3,}|~{3,})[^\n]*\n(.*?)\n[ \t]*\1\s*\Z", re.DOTALL)
 _KINDS = {"command": ("timeout", "cwd"), "file": ("min_bytes",), "json_schema": ("of",)}
 _RESULT = "result"
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,15})(?:\.[0-9]{1,15})?(?:[eE][+-]?[0-9]{1,3})?")
@@ -63,10 +62,9 @@ def parse_checks(text: str, *, path: str = "", first_line: int = 1) -> tuple[Che
     Raises MessageError with line and field: the rules of `strict_yaml`, `bad-check`, `bad-id`, `wrong-type`,
     `field-range`.
     """
-    fenced = _FENCED.match(text)
-    if fenced:
-        first_line += text.count("\n", 0, fenced.start(2))
-    loaded = strict_yaml.load(fenced[2] if fenced else text, path=path, first_line=first_line)
+    above, listed = sole_block(text) or (0, text)
+    first_line += above
+    loaded = strict_yaml.load(listed, path=path, first_line=first_line)
     return checks_of(Source(path, first_line, loaded.lines, loaded.plain), loaded.value, ())
 
 
@@ -191,7 +189,6 @@ MANUAL_ID = "manual"
 _MAX_TEXT = 262_144
 _ITEM = re.compile(r"^[ \t]*(?:-[ \t]+[\"']?\w+[\"']?[ \t]*:|-[ \t]*\{|\[[ \t]*\{|\[[ \t]*$)", re.MULTILINE)
 _NAMED = re.compile(r"(?:^[ \t]*+(?:-[ \t]*+)?|[{,][ \t]*+)[\"']?(?:id|kind)[\"']?[ \t]*:", re.MULTILINE)
-_FENCED_BLOCK = re.compile(r"^[ ]{0,3}(`{3,}|~{3,})[^\n]*\n(.*?)\n[ ]{0,3}\1[ \t]*$", re.DOTALL | re.MULTILINE)
 _NOTHING = frozenset({"", "none", "no", "nothing", "n/a", "na", "nil"})
 _NEEDED: Mapping[ActionKind, tuple[str, ...]] = {
     ActionKind.COMMAND: ("argv",),
@@ -231,10 +228,9 @@ def read_actions(text: str, *, path: str = "", first_line: int = 1) -> tuple[Act
         return ()
     if not claims(text) and not claims(stripped):
         return (_by_hand(stripped, path, first_line),)
-    block = next((found for found in _FENCED_BLOCK.finditer(text) if claims(found[2])), None)
-    if block is not None:
-        first_line += text.count("\n", 0, block.start(2))
-    loaded = strict_yaml.load(block[2] if block else text, path=path, first_line=first_line)
+    above, listed = next((block for block in code_blocks(text) if claims(block[1])), (0, text))
+    first_line += above
+    loaded = strict_yaml.load(listed, path=path, first_line=first_line)
     source = Source(path, first_line, loaded.lines, loaded.plain)
     return _list_of("action", MAX_ACTIONS, _action, source, loaded.value, ())
 

@@ -299,7 +299,7 @@ _PROSE = re.compile(
     re.IGNORECASE,
 )
 _HEADER = re.compile(r"(?P<key>[A-Za-z_][\w -]{0,60}:[ ]+)(?P<text>[^\s\"'|>\[{&*!%@`#?,\]}-][^\n]*)")
-_OPENS_BLOCK = re.compile(r"[ ]*(?:- +)*(?:[^\n]{0,200}:[ ]+)?[|>][+-]?[1-9]?[+-]?[ ]*")
+_BLOCK_MARK = re.compile(r"[|>][+-]?[1-9]?[+-]?")
 _OPEN_QUOTE = re.compile(r":[ ]+(?:\"(?:[^\"\\\n]|\\.)*|'[^'\n]*)$", re.MULTILINE)
 _PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
 
@@ -324,9 +324,17 @@ def repaired(text: str, *, of_headers: bool = False) -> str:
         if inside >= 0 and (not plain.strip() or indent > inside):
             lines.append(line)
             continue
-        inside = indent if _OPENS_BLOCK.fullmatch(plain) else -1
+        inside = indent if _opens_block(plain) else -1
         lines.append(_repaired_line(line, of_headers))
     return "\n".join(lines)
+
+
+def _opens_block(line: str) -> bool:
+    """Whether a block scalar begins at the end of the line: `|` or `>` alone, behind a key, or as an item of a list."""
+    before, _, mark = line.rstrip(" ").rpartition(" ")
+    if not _BLOCK_MARK.fullmatch(mark):
+        return False
+    return before.rstrip(" ").endswith(":") or set(before.split(" ")) <= {"", "-"}
 
 
 def _repaired_line(line: str, of_headers: bool) -> str:

@@ -8,17 +8,16 @@ References to other documents are errors; nothing is fetched.
 from __future__ import annotations
 
 import json
-import re
 import sys
 from pathlib import Path
 from typing import Any
 
 from mailboxd.core.sanitize import one_line
+from mailboxd.formats.protocol.markdown import sole_block
 
 VALID, INVALID, INVALID_SCHEMA = 0, 1, 2
 MAX_PROBLEMS = 20
 _LONGEST = 400
-_FENCED = re.compile(r"\A\s*(`{3,}|~{3,})[^\n]*\n(.*?)\n[ \t]*\1[ \t]*\s*\Z", re.DOTALL)
 
 
 def validate(schema_text: str, instance_text: str) -> tuple[int, list[str]]:
@@ -32,9 +31,9 @@ def validate(schema_text: str, instance_text: str) -> tuple[int, list[str]]:
         kind.check_schema(schema)
     except (ValueError, RecursionError, exceptions.SchemaError) as error:
         return INVALID_SCHEMA, [_line(f"the schema is none: {getattr(error, 'message', error)}")]
-    fenced = _FENCED.match(instance_text)
+    _, data = sole_block(instance_text) or (0, instance_text)
     try:
-        instance = json.loads(fenced[2] if fenced else instance_text)
+        instance = json.loads(data)
     except (ValueError, RecursionError) as error:
         return INVALID, [_line(f"it is no JSON: {error}")]
     registry: Any = Registry()
