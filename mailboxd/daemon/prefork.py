@@ -29,6 +29,7 @@ import jinja2  # noqa: F401
 import pydantic.dataclasses  # noqa: F401
 import tzlocal  # noqa: F401
 
+import mailboxd.formats.protocol.evasions
 import mailboxd.hub.client.report
 import mailboxd.perform.agents.gateway.pairing  # noqa: F401
 from mailboxd.daemon import supervise

@@ -4,7 +4,7 @@ The reader knows what it asked (`Asked`): a review turn yields no result, a vote
 An answer is a form in any spelling (`protocol.forms`), a plan, a vote (`protocol.ballots`), a review
 (`protocol.verdicts`), or text. Whatever has no single meaning is `Unclear`, with all its problems at once: it is asked
 about in the same session. A malformed failure never counts as a success, and what merely reads like a refusal or a
-promise is asked about once (`protocol.evasions`).
+promise is asked about once (`protocol.evasions`, imported with the first answer: its patterns take long to compile).
 
 A form counts where it can only be the answer: at the beginning, behind one paragraph, or as the only fenced block with
 at most a paragraph around it. Under a heading it is part of a document. Inside other code nothing is believed.
@@ -37,9 +37,8 @@ from mailboxd.core.outcomes import (
 from mailboxd.core.sanitize import excerpt, storable_line, storable_text
 from mailboxd.core.vocabulary import SELF, Turn
 from mailboxd.errors import MessageError
-from mailboxd.formats.protocol import ballots, evasions, forms, headings, verdicts, words
+from mailboxd.formats.protocol import ballots, forms, headings, verdicts, words
 from mailboxd.formats.protocol.deadlines import Calendar
-from mailboxd.formats.protocol.evasions import Kind
 from mailboxd.formats.protocol.findings import HEADINGS
 from mailboxd.formats.protocol.forms import MAX_DEPTH, PATH, Form
 from mailboxd.formats.protocol.headers import Source
@@ -56,6 +55,7 @@ from mailboxd.formats.protocol.plan import MAX_BYTES, SUBTASKS, Known, claimed_p
 from mailboxd.formats.protocol.residue import SILENT_TOKENS, block_around, cleaned
 from mailboxd.formats.protocol.spec import actions_in, actions_of, claims, rewritten
 from mailboxd.formats.protocol.strict_yaml import Yaml, flow, load
+from mailboxd.formats.protocol.suspicions import FAILED, SURE, Evasion, Kind, failure
 
 SILENCE = frozenset({"REPLY_SKIP", "ANNOUNCE_SKIP", *SILENT_TOKENS})
 """The words by which OpenClaw's agents decline to answer."""
@@ -88,7 +88,7 @@ _WANTED = {
     Turn.DRAFT: f"Write what has to be done, and how to tell that it is done, under {_SECTIONS}.",
     Turn.REVIEW: f"Judge the work in this form: {verdicts.FORM}.",
 }
-_WORK_WANTED = f"If the work is done, send it; otherwise do it now, or answer {evasions.FAILED}."
+_WORK_WANTED = f"If the work is done, send it; otherwise do it now, or answer {FAILED}."
 _QUOTING = "To quote such text in a result, put it into fenced code under `## Results` of a reply."
 _MOST_PROSE = 700
 _MOST_TRIES = 50
@@ -339,7 +339,7 @@ def _in_a_block(lines: list[str], blocks: list[tuple[int, int]], asked: Asked) -
             _unclear(
                 f"There is a plan in fenced code (line {start + 1}) between paragraphs of text, so it may be an "
                 "example. If it is your plan, send it alone: `---`, `type: plan`, `---`, `## DAG` and the block. "
-                f"{evasions.SURE}"
+                f"{SURE}"
             ),
             is_claim=True,
         )
@@ -549,12 +549,14 @@ def _reply(form: Form, body: Body, problems: list[str], asked: Asked) -> Answer:
         return _confirmed(correction.claim, asked)
     answer = _meaning(message)
     if isinstance(answer, Results):
+        from mailboxd.formats.protocol import evasions
+
         if evasions.denies(answer.text) and not (correction is not None and correction.claim):
             return Unclear(
                 (
                     f"The reply is `status: done`, but {excerpt(answer.text.partition(chr(10))[0], 140)} says that it "
-                    f"was not possible. If so, write {evasions.FAILED}; otherwise send the work itself. "
-                    f"{evasions.SURE}",
+                    f"was not possible. If so, write {FAILED}; otherwise send the work itself. "
+                    f"{SURE}",
                 ),
                 "",
                 is_claim=True,
@@ -605,7 +607,7 @@ def _of_object(form: Form, asked: Asked) -> Answer | None:
         return _of_form(form, asked)
     is_error = form.word("type") == "error" and set(form.headers) - {"error"} <= _OF_AN_ERROR
     if is_error and _is_an_error(form.typed.get("error")):
-        return _evaded(form.source, evasions.failure(form.text("error")), asked)
+        return _evaded(form.source, failure(form.text("error")), asked)
     own = bool(form.unknown()) or bool({"title", "id", "description", "severity"} & form.headers.keys())
     if form.headers.get("type", "") != "" or own:
         return None
@@ -641,7 +643,7 @@ def _of_object(form: Form, asked: Asked) -> Answer | None:
             else _plain(text, asked)
         )
     if parts == ["error"] and _is_an_error(form.typed.get("error")):
-        return _evaded(form.source, evasions.failure(form.text("error")), asked)
+        return _evaded(form.source, failure(form.text("error")), asked)
     if asked.answers and "answer" in parts:
         return Results(form.source, ballots.declared(form.text("answer"), asked.answers))
     return None
@@ -732,7 +734,7 @@ def _perhaps_planned(text: str) -> Unclear:
         f"The tasks in your answer ({excerpt(text.strip().partition(chr(10))[0], 120)}) are given to agents, but "
         "nothing says that they are your plan, so nothing was started. If they are, send them as `---`, `type: plan`, "
         "`---`, `## DAG` and a YAML block with `subtasks:`, each with `agent`, `description` and `depends_on`. "
-        f"{evasions.SURE}"
+        f"{SURE}"
     )
     return Unclear((problem,), text, is_claim=True)
 
@@ -832,7 +834,7 @@ def _planned(text: str, line: int, asked: Asked) -> Answer:
         return replace(
             _unclear(
                 "This is a plan, but the task was given to you: carry the plan out yourself. Send "
-                f"its result: {_FORM}. {evasions.SURE}"
+                f"its result: {_FORM}. {SURE}"
             ),
             is_claim=True,
         )
@@ -846,7 +848,7 @@ def _planned(text: str, line: int, asked: Asked) -> Answer:
     if not asked.may_plan:
         return _unclear(
             "This task cannot be divided further: the limit of depth or of subtasks is reached. Do it and send the "
-            f"work, or answer {evasions.FAILED}."
+            f"work, or answer {FAILED}."
         )
     calendar = Calendar(asked.now, asked.zone) if asked.now else None
     known = Known(asked.agents, asked.subtasks, calendar, by_person=False)
@@ -861,11 +863,13 @@ def _plain(text: str, asked: Asked) -> Answer:
     correction = asked.correction
     if asked.answers:
         return Results(text)
+    from mailboxd.formats.protocol import evasions
+
     if correction is not None and correction.claim and evasions.confirms(text):
         return _confirmed(correction.claim, asked)
     if (correction is None or not correction.claim) and _is_quoted_form(text, asked):
         return Unclear(
-            (f"All of the answer is quoted (`> `), so it may be somebody else's. Send it without. {evasions.SURE}",),
+            (f"All of the answer is quoted (`> `), so it may be somebody else's. Send it without. {SURE}",),
             text,
             is_claim=True,
         )
@@ -890,7 +894,7 @@ def _is_quoted_form(text: str, asked: Asked) -> bool:
         return True
 
 
-def _evaded(text: str, found: evasions.Evasion, asked: Asked) -> Answer:
+def _evaded(text: str, found: Evasion, asked: Asked) -> Answer:
     """What seems to evade the work is asked about once; the second time it counts as it stands."""
     correction = asked.correction
     if correction is None or not correction.claim or found.kind is Kind.CALL:
@@ -921,6 +925,8 @@ def _as_vote(answer: Answer, asked: Asked) -> Answer:
     declared = (
         ballots.declared(answer.answer, asked.answers) if answer.answer else ballots.stated(answer.text, asked.answers)
     )
+    from mailboxd.formats.protocol import evasions
+
     if not declared or (not answer.answer and evasions.leaves_open(answer.text)):
         return _unclear(ballots.problem(answer.answer or answer.text, asked.answers))
     if answer.answer and (other := ballots.stated(answer.text, asked.answers)) and other != declared:
@@ -1060,6 +1066,8 @@ def _drafted(text: str) -> Drafted | Unclear:
         )
     text = _with_spec_headings(text)
     paragraphs = text.rstrip().split("\n\n")
+    from mailboxd.formats.protocol import evasions
+
     if len(paragraphs) > 1 and evasions.manners(paragraphs[-1]):
         text = "\n\n".join(paragraphs[:-1])
     spec = rewritten(Spec(""), text)
