@@ -302,31 +302,37 @@ def available_memory(root: Path = Path("/")) -> int | None:
 
     `root` contains `proc` and `sys`.
     """
-    found = _AVAILABLE.search(_text(root / "proc/meminfo"))
+    found = _AVAILABLE.search(_text(f"{root}/proc/meminfo"))
     free = [int(found[1]) * 1024] if found else []
     free += [left for group in _groups(root) if (left := _left(group)) is not None]
     return max(min(free), 0) if free else None
 
 
-def _groups(root: Path) -> Iterator[Path]:
-    """This process's cgroup and its ancestors, whose limits all apply."""
-    found = _CGROUP.search(_text(root / "proc/self/cgroup"))
+def _groups(root: Path) -> Iterator[str]:
+    """The directories of this process's cgroup and its ancestors, whose limits all apply."""
+    found = _CGROUP.search(_text(f"{root}/proc/self/cgroup"))
     if found is None or "/.." in found[1]:
         return
-    top = root / "sys/fs/cgroup"
-    path = top / found[1].lstrip("/")
-    yield from (path, *(parent for parent in path.parents if parent.is_relative_to(top)))
+    group = found[1].rstrip("/")
+    while group:
+        yield f"{root}/sys/fs/cgroup{group}"
+        group = group.rpartition("/")[0]
+    yield f"{root}/sys/fs/cgroup"
 
 
-def _left(group: Path) -> int | None:
-    limit, used = _text(group / "memory.max").strip(), _text(group / "memory.current").strip()
-    if not (limit.isdecimal() and used.isdecimal()):
+def _left(group: str) -> int | None:
+    limit = _text(f"{group}/memory.max").strip()
+    if not limit.isdecimal() or not (used := _text(f"{group}/memory.current").strip()).isdecimal():
         return None
-    cache = _CACHE.search(_text(group / "memory.stat"))
+    cache = _CACHE.search(_text(f"{group}/memory.stat"))
     return int(limit) - int(used) + (int(cache[1]) if cache else 0)
 
 
-def _text(path: Path) -> str:
-    with suppress(OSError), path.open(encoding="ascii", errors="replace") as file:
-        return file.read(65_536)
+def _text(path: str) -> str:
+    with suppress(OSError):  # asked twice a second: without the layers of `open`
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(fd, 65_536).decode("ascii", "replace")
+        finally:
+            os.close(fd)
     return ""

@@ -155,7 +155,7 @@ class Journal:
         """Append a signed head of the log (`mailboxd.ledger.signed_heads`); all events up to it are in the journal."""
         try:
             with self._locked():
-                if self._file >= 0 and self._state == self._current_state():
+                if self._changes >= 0 and self._file >= 0 and self._state == self._current_state():
                     _write(self._file, _json({"head": said}))
                     self._unsynced, self._state = True, self._current_state()
         except OSError as error:
@@ -273,6 +273,7 @@ class Journal:
             last = event_log.tip(db).seq
             lacks = f"the log ends at event {last}" if last < tip.seq else f"event {tip.seq} of the log is different"
             raise JournalAheadError(f"{lacks}, and mailbox/archive/events/{self._name} ends with event {tip.seq}")
+        self._state = self._current_state() if self._name else None
 
     def _ends_where_we_left_it(self) -> bool:
         return self._state is not None and self._state == self._current_state()
@@ -377,36 +378,40 @@ def _cut_torn_line(file: int) -> int:
 
 def _last_position(file: int, name: str) -> Position:
     """The end of the journal in this file and those before it. Raises DamagedError if it is not a journal."""
-    tip: Tip | None = None
-    revs: dict[str, int] = {}
     try:
-        for line in _backwards(file):
-            if tip is None and line.startswith(b'{"seq":'):
-                said = json.loads(line)
-                tip = Tip(int(said["seq"]), str(said["hash"]))
-            elif line.startswith(b'{"table":'):
-                said = json.loads(line)
-                revs.setdefault(said["table"], int(said["row"]["rev"]))
-            elif line.startswith(b'{"format":'):
-                seq, digest, *after = json.loads(line)["after"]
-                return Position(tip or Tip(seq, digest), dict(zip(_KEYS, after, strict=True)) | revs)
-            if tip is not None and len(revs) == len(_KEYS):
-                return Position(tip, revs)
-    except (ValueError, KeyError, TypeError) as error:
+        after = json.loads(_line_at(file, 0))["after"]
+        tip, revs = Tip(after[0], after[1]), dict(zip(_KEYS, after[2:], strict=True))
+        if line := _last_line(file, b'{"seq":'):
+            said = json.loads(line)
+            tip = Tip(int(said["seq"]), str(said["hash"]))
+        for table in _KEYS:
+            if line := _last_line(file, f'{{"table":"{table}",'.encode()):
+                revs[table] = int(json.loads(line)["row"]["rev"])
+    except (ValueError, KeyError, TypeError, IndexError) as error:
         raise DamagedError(f"{name} has a line that mailboxd did not write") from error
-    raise DamagedError(f"{name} has a line that mailboxd did not write: its first line names no format")
+    return Position(tip, revs)
 
 
-def _backwards(file: int) -> Iterator[bytes]:
-    """The lines of a file, last first."""
-    end, rest = os.fstat(file).st_size, b""
+def _last_line(file: int, start: bytes) -> bytes:
+    """The last line that begins so, except for the first of the file; empty if there is none."""
+    mark, end = b"\n" + start, os.fstat(file).st_size
     while end:
-        start = max(end - _BLOCK, 0)
-        first, *lines = (os.pread(file, end - start, start) + rest).split(b"\n")
-        yield from (line for line in reversed(lines) if line)
-        end, rest = start, first
-    if rest:
-        yield rest
+        begin = max(end - _BLOCK, 0)
+        block = os.pread(file, end - begin + len(mark), begin)  # with a mark that begins in it and ends behind it
+        if (at := block.rfind(mark)) >= 0:
+            return _line_at(file, begin + at + 1)
+        end = begin
+    return b""
+
+
+def _line_at(file: int, at: int) -> bytes:
+    line = b""
+    while block := os.pread(file, _BLOCK, at + len(line)):
+        part, newline, _ = block.partition(b"\n")
+        line += part
+        if newline:
+            break
+    return line
 
 
 # a line of ASCII, so that it does nothing to a terminal

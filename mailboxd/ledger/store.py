@@ -252,9 +252,10 @@ class Store:
 
     def trust_log(self) -> None:
         """Seal what `verify_log` verified, unless another connection has written since. Raises WorldError."""
-        with self.transaction():
+        with self._transaction(compares=False):
             if self.seal is not None:
                 self.seal.is_intact = self.cache.version == self._verified
+                self.seal.is_broken = self.seal.is_broken and not self.seal.is_intact
 
     def _undone(self) -> None:
         """Drop everything that was cached in a transaction that was rolled back."""

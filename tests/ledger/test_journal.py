@@ -286,6 +286,28 @@ def test_lines_that_were_not_read_back_are_those_of_the_database(transactions: l
         stage.store.close()
 
 
+@pytest.mark.parametrize("block", [7, 64, 1 << 16])
+def test_the_end_is_found_once_wherever_blocks_end(stage: Stage, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(20):
+        stage.record("x" * number)
+    stage.store.close()
+    monkeypatch.setattr(journal, "_BLOCK", block)
+    found: list[journal.Position] = []
+    find = journal._last_position
+
+    def counted(file: int, name: str) -> journal.Position:
+        found.append(find(file, name))
+        return found[-1]
+
+    monkeypatch.setattr(journal, "_last_position", counted)
+    stage.engine = stage.open()
+    stage.record("later")
+    stage.store.close()
+    assert [one.tip.seq for one in found] == [20]
+    assert found[0].revs["meta"] > 0
+    assert stage.events() == list(range(1, 22))
+
+
 def test_lines_are_not_read_back(stage: Stage) -> None:
     with stage.engine.batch():
         _write(stage.store, "event", 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 from contextlib import AbstractContextManager, closing
@@ -13,6 +14,7 @@ import pytest
 
 from mailboxd.core.events import Event, Kind
 from mailboxd.errors import OutdatedError
+from mailboxd.host.progress import Progress
 from mailboxd.ledger.event_log import Tip
 from mailboxd.ledger.integrity import Seal
 from mailboxd.ledger.opening import open_workspace
@@ -135,6 +137,26 @@ def test_a_command_that_has_committed_and_not_sealed_is_waited_for(path: Path, m
         command.join()
         assert daemon.seal.is_intact
         assert not daemon.seal.is_broken
+
+
+def test_a_start_after_a_broken_seal_reads_the_log_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.utime(path)  # as if a commit had ended before its line
+    compared: list[str] = []
+    difference = Store._difference
+
+    def counted(store: Store, progress: Progress) -> str:
+        compared.append("log")
+        return difference(store, progress)
+
+    monkeypatch.setattr(Store, "_difference", counted)
+    with closing(open_workspace(path, NOW)) as store:
+        assert not store.is_sealed()
+        assert store.verify_log() == ""
+        store.trust_log()
+        assert store.is_sealed()
+        happen(store)
+    assert is_sealed(path)
+    assert compared == ["log"]
 
 
 def test_a_file_that_was_replaced_or_changed_is_not_sealed(path: Path, tmp_path: Path) -> None:
