@@ -10,7 +10,18 @@ import pytest
 from mailboxd.core.times import plus
 from mailboxd.daemon.health_writer import EVERY, Health
 from mailboxd.errors import StoreError
-from mailboxd.formats.health import FILE, LONGEST_PAUSE, SILENT, Component, Grade, Halt, Trouble, failed_starts, read
+from mailboxd.formats.health import (
+    FILE,
+    LONGEST_PAUSE,
+    SILENT,
+    Component,
+    Grade,
+    Halt,
+    Stopping,
+    Trouble,
+    failed_starts,
+    read,
+)
 from mailboxd.formats.mailbox.layout import Workspace
 from mailboxd.host.clock import ManualClock
 from mailboxd.host.sdnotify import Notifier
@@ -181,3 +192,18 @@ def test_a_recovery_needs_a_person_after_half_an_hour_and_a_gateway_that_is_down
         trouble = Trouble(where, "3 turns were under way", Grade.AMBER, since)
         assert not trouble.needs_person(plus(since, patience - 1))
         assert trouble.needs_person(plus(since, patience))
+
+
+def test_one_that_stops_is_amber_and_says_since_when_and_what_it_waits_for(ws: Workspace, clock: ManualClock) -> None:
+    with noted(ws, clock) as health:
+        since, until = clock.now(), plus(clock.now(), 3_600)
+        health.stop(Stopping(since, until, "the turn of q3"))
+        clock.advance(EVERY)
+        health.beat()
+        found, (trouble,) = read(ws, PID, clock.now(), clock.monotonic())
+        assert (found, trouble.where, trouble.since) == (Grade.AMBER, Component.DAEMON, since)
+        assert " and waits for the turn of q3, at most until " in trouble.why
+        assert f"`kill {PID}`" in trouble.why
+        assert not trouble.needs_person(plus(clock.now(), 3_600))
+        assert "stopping" in health.line
+    assert grade(ws, clock, None) is Grade.OFF

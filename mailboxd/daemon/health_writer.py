@@ -11,12 +11,12 @@ import logging
 import os
 import re
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from types import TracebackType
 from typing import Self
 
 from mailboxd.core.times import plus
-from mailboxd.formats.health import FILE, SIZE, Component, Failed, Grade, Trouble, failed_starts
+from mailboxd.formats.health import FILE, SIZE, Component, Failed, Grade, Stopping, Trouble, failed_starts
 from mailboxd.formats.mailbox.files import directory
 from mailboxd.formats.mailbox.layout import Workspace
 from mailboxd.host.clock import Clock
@@ -49,6 +49,7 @@ class Health:
         self.failed = Failed()
         """The failed starts before this one."""
         self._starts = 0
+        self._stopping: Stopping | None = None
 
     def __enter__(self) -> Self:
         self.failed = failed_starts(self._ws, self._clock.now(), self._clock.monotonic())
@@ -65,6 +66,8 @@ class Health:
     @property
     def line(self) -> str:
         """One line for `systemctl status`: the worst problem, if there is any."""
+        if self._stopping is not None:
+            return f"stopping, waiting for {self._stopping.waits_for}" if self._stopping.waits_for else "stopping"
         worst = sorted(self._troubles.values(), key=lambda trouble: trouble.grade is not Grade.RED)
         return f"TROUBLE {worst[0].where}: {worst[0].why}" if worst else self._line
 
@@ -99,6 +102,13 @@ class Health:
             self._publish()
         return False
 
+    def stop(self, said: Stopping) -> None:
+        """Report that the daemon stops, and what it waits for."""
+        if said != self._stopping:
+            self._stopping = said
+            self.notifier.stopping(self.line)
+            self._write(None)
+
     def clear(self, where: Component) -> None:
         """Drop a problem without logging that it was resolved."""
         if self._troubles.pop(where, None) is not None:
@@ -130,6 +140,7 @@ class Health:
         at = self._clock.now()
         said = {"pid": os.getpid(), "at": at, "monotonic": self._written_at, "over": over}
         said["starts"] = self._starts
+        said["stopping"] = self._stopping and asdict(replace(self._stopping, waits_for=self._stopping.waits_for[:_WHY]))
         said |= {"scanned": None if self._scanned is None else plus(at, self._scanned - self._written_at)}
         troubles = [asdict(trouble) | {"why": trouble.why[:_WHY]} for trouble in self._troubles.values()]
         while len(raw := json.dumps(said | {"troubles": troubles}).encode()) >= SIZE and troubles:

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field
 from mailboxd.core import breaker
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.standstill import OVER, Standstill
-from mailboxd.core.times import to_epoch
+from mailboxd.core.times import plus, to_epoch
 from mailboxd.daemon.delegation_file import DelegationFile
 from mailboxd.daemon.gateway_orders import GatewayOrders
 from mailboxd.daemon.health_writer import Health
@@ -37,7 +37,7 @@ from mailboxd.engine.intake.daily_index import DailyIndex
 from mailboxd.engine.reports import Happened, Reports
 from mailboxd.errors import ConfigError, StoreError, WorldError
 from mailboxd.formats.config.settings import Pace
-from mailboxd.formats.health import Component, Grade
+from mailboxd.formats.health import Component, Grade, Stopping
 from mailboxd.formats.mailbox.watcher import Watcher
 from mailboxd.host import log
 from mailboxd.host.process import Reserve
@@ -59,6 +59,8 @@ _READ_AGAIN = 1.0
 """Seconds between two attempts to write log lines to a full pipe."""
 _TIDY = 60.0
 """Seconds between two clean-ups of the directories of ended calls."""
+_NAMED = 5
+"""Tasks that are named of those a stopping daemon waits for."""
 _CAN_WAIT = frozenset({Component.RENDERING, Component.RETENTION, Component.INDEX, Component.SIGNING, Component.CLEANUP})
 _log = logging.getLogger("mailboxd")
 
@@ -191,11 +193,6 @@ class Daemon:
             if idle_rounds == 1:
                 self._schedule.request_all()  # a file may have come while the last one was finished
             self._sleep(0.0 if busy or idle_rounds else None)
-        self.prompts.close()
-        self.health.notifier.stopping("waiting for running turns")
-        if self._stopping and (running := self.calls.has_work()):
-            calls = "one running call" if running == 1 else f"{running} running calls"
-            _log.info("stopping: waiting for %s; a second signal stops without waiting", calls)
         self._drain()
         with self.engine.batch():
             self.effects.starting.caps.leave()
@@ -237,7 +234,7 @@ class Daemon:
         if self.peers.enabled and not self._has_place():
             return False
         more = self._record_round(self._schedule.is_due(now))
-        if self._stopping:
+        if self._stopping > 1:
             return more
         now = self.engine.clock.monotonic()
         self._serve((self._work,), now)
@@ -249,11 +246,11 @@ class Daemon:
 
     def _record_round(self, look: bool) -> bool:
         """Record what this wake-up brought, and start the work it allows, in one transaction."""
-        more, look = False, look and not self._stopping
-        db = self.engine.store.db
+        more, db = False, self.engine.store.db
         recorded, mail = db.total_changes, self._read_mail() if look else None
         with self.engine.batch():
             self._hear_of_standstill()
+            self.calls.is_shut = self.paused is not None or self._stopping > 0
             self._try(Component.COLLECTING, self._collect)
             if self.engine.costs:
                 self._capping.mark(0.0 if self.effects.starting.caps.hold else self.engine.clock.monotonic() + SOON)
@@ -270,7 +267,7 @@ class Daemon:
                 held_orders.carry_out_due(self.engine)
                 self._filing.mark()  # of the message that a rejection leaves
             more = self.engine.tick(self.arrivals.read_until()) or more
-            if not self._stopping and self.paused is None:
+            if not self.calls.is_shut:
                 repetitions.run_due(self.arrivals.intake, self.engine)
             return self._begin() or more
 
@@ -283,7 +280,7 @@ class Daemon:
             told = said or latest or Standstill("somebody", self.engine.now, over=True)
             self.engine.record(Event(kind, None, {"at": self.engine.now, "said": asdict(told)}, actor=told.by))
             self.engine.store.meta.set_standstill(said)
-            self.paused, self.calls.is_shut = said, said is not None
+            self.paused = said
             if said is not None:
                 _log.warning("%s: nothing begins; `%s` ends that", said.text, OVER)
 
@@ -291,10 +288,10 @@ class Daemon:
         """Start ready work, inside a batch; returns whether there is more to do at once."""
         over, clock, store = 0, self.engine.clock, self.engine.store
         capacity = self.calls.measure_capacity(clock.monotonic())
-        if not (self._stopping or self.arrivals.is_catching_up):
-            if self.paused is None:
+        if not self.arrivals.is_catching_up:
+            if not capacity.is_shut:
                 self.engine.schedule(capacity)
-            begins = not (self.reserve.why or self.paused)
+            begins = not (self.reserve.why or capacity.is_shut)
             over = self.effects.mark(capacity, begins=begins, gateway_is_down=self.peers.gateway.is_down)
         due = store.schedule.next_due(self.engine.now)
         self._next_due = NEVER if due is None else clock.monotonic() + to_epoch(due) - to_epoch(clock.now())
@@ -581,15 +578,34 @@ class Daemon:
             or store.schedule.next_asked(self.engine.now) is not None
         )
 
+    def _named(self, calls: Iterable[str]) -> str:
+        """These running calls in words, by their tasks: `the turns of q3, q4`."""
+        found = [self.calls.running[call] for call in calls]
+        names = sorted({self.engine.store.tasks.local_id(call.task) for call in found if call.task})
+        if not names:
+            return "one running call" if len(found) == 1 else f"{len(found)} running calls"
+        what = "turn" if all(call.kind in (CallKind.TURN, CallKind.HARNESS_TURN) for call in found) else "call"
+        more = f" and {len(names) - _NAMED} more" if names[_NAMED:] else ""
+        return f"the {what}{'s' * (len(found) > 1)} of {', '.join(names[:_NAMED])}{more}"
+
     def _drain(self) -> None:
-        """Wait for running calls to end; the next daemon adopts those that have not."""
+        """Wait for running calls to end, and meanwhile take mail and orders but begin nothing.
+
+        The next daemon adopts the calls that have not ended.
+        """
+        self.prompts.close()
+        if self._stopping and (running := self.calls.has_work()):
+            calls = "one running call" if running == 1 else f"{running} running calls"
+            _log.info("stopping: waiting for %s; a second signal stops without waiting", calls)
+        self._stopping = max(self._stopping, 1)  # also when idle: nothing begins any more
+        monotonic, awaited = self.engine.clock.monotonic, set(self.calls.running)
+        since, deadline = self.engine.clock.now(), monotonic() + self.pace.drain
+        while (runs := awaited & self.calls.running.keys()) and self._stopping < 2 and monotonic() < deadline:
+            self.health.stop(Stopping(since, plus(since, self.pace.drain), self._named(runs)))
+            busy = self.round()
+            self._sleep(0.0 if busy else min(1.0, max(deadline - monotonic(), 0.0)))
+        self.health.stop(Stopping(since, since, ""))
         self.orders.close()
-        deadline = self.engine.clock.monotonic() + self.pace.drain
-        while self.calls.running and self._stopping < 2 and self.engine.clock.monotonic() < deadline:
-            self._sleep(min(1.0, max(deadline - self.engine.clock.monotonic(), 0.0)))
-            self.calls.enforce_limits(self.engine.clock.monotonic())
-            self._record_round(look=False)
-            self._report()
         if self._stopping < 2:
             with suppress(WorldError):
                 self._try(Component.FILING, self.archiving.perform)

@@ -104,6 +104,36 @@ class Trouble:
         return halted or self.where.lower().replace(" ", "-")
 
 
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """A daemon was asked to stop, and waits until then at most (ISO 8601, UTC) for what runs."""
+
+    since: str
+    until: str
+    waits_for: str
+    """In words; empty if nothing runs any more."""
+
+    def text(self, pid: int, now: str) -> str:
+        """As a predicate of the daemon `pid`: `has been stopping since ...`."""
+        text = f"has been stopping since {moment(self.since, now)}"
+        if not self.waits_for:
+            return text
+        return (
+            f"{text} and waits for {self.waits_for}, at most until {moment(self.until, now)}; it takes mail and "
+            f"orders, and nothing begins until a daemon runs again; `kill {pid}` ends the wait: what runs goes on, and "
+            "the next daemon takes the result"
+        )
+
+
+def stopping(ws: Workspace, pid: int | None, now: str) -> str:
+    """That the daemon `pid` is stopping, as a predicate; empty if it is not. Raises nothing."""
+    report = _report(ws) if pid else None
+    if report is None or report["pid"] != pid or report["stopping"] is None:
+        return ""
+    said: Stopping = report["stopping"]
+    return said.text(report["pid"], now)
+
+
 def read(ws: Workspace, pid: int | None, now: str, monotonic: float) -> tuple[Grade, list[Trouble]]:
     """The last reported health of the daemon `pid` (None: there is none, 0: unknown). Raises nothing."""
     report = _report(ws)
@@ -115,6 +145,9 @@ def read(ws: Workspace, pid: int | None, now: str, monotonic: float) -> tuple[Gr
     if min(ages, default=SILENT + 1) > SILENT:
         return _red(f"its loop is stuck: the last heartbeat was at {moment(report['at'], now)}")
     troubles: list[Trouble] = report["troubles"]
+    if (stops := report["stopping"]) is not None:
+        why = f"it {stops.text(report['pid'], now)}"
+        troubles = [Trouble(Component.DAEMON, why, Grade.AMBER, stops.since), *troubles]
     if any(trouble.grade is Grade.RED for trouble in troubles):
         return Grade.RED, troubles
     return (Grade.AMBER if troubles else Grade.GREEN), troubles
@@ -172,8 +205,9 @@ def _report(ws: Workspace) -> dict[str, Any] | None:
         with directory(ws.root, ws.state.name) as state:
             report = json.loads(read_file(state, FILE, SIZE) or b"")
         to_epoch(report["at"])
-        if report["scanned"] is not None:
-            to_epoch(report["scanned"])
+        for at in (report["scanned"], *((report.get("stopping") or {}).get(name) for name in ("since", "until"))):
+            if at is not None:
+                to_epoch(at)
         return {
             "at": report["at"],
             "troubles": [Trouble(**{**each, "grade": Grade(each["grade"])}) for each in report["troubles"]],
@@ -182,5 +216,6 @@ def _report(ws: Workspace) -> dict[str, Any] | None:
             "pid": int(report["pid"]),
             "monotonic": float(report["monotonic"]),
             "over": report["over"],
+            "stopping": Stopping(**stops) if (stops := report.get("stopping")) else None,
         }
     return None

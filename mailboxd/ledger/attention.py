@@ -23,7 +23,7 @@ from mailboxd.core.sanitize import first_line, one_line
 from mailboxd.core.standstill import OVER, Standstill
 from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import NO_SUCH_AGENT, OPERATORS, STATES, State, WaitsFor, state_words
-from mailboxd.errors import ConfigError, MailboxdError
+from mailboxd.errors import EXIT_LOCKED, ConfigError, MailboxdError
 from mailboxd.formats import health
 from mailboxd.formats.health import Component, Grade, Trouble
 from mailboxd.formats.mailbox import lock
@@ -276,20 +276,37 @@ def is_change_unread(ws: Workspace) -> bool:
 
 def _restart(pid: int, program: str) -> str:
     """The command that starts the daemon anew: of the service that runs it, or else by hand."""
+    if unit := _unit(pid):
+        return start_command(unit, pid)
+    return f"{program} doctor  # says how the daemon runs; stop it there, then start it: {program} run"
+
+
+def _unit(pid: int) -> str:
+    """The unit of mailboxd that the daemon runs in; empty if it was started otherwise."""
     with suppress(OSError):
         unit = _UNIT.search(Path(f"/proc/{pid}/cgroup").read_text())
         if unit is not None and unit[1].startswith("mailboxd"):
-            return start_command(unit[1], pid)
-    return f"{program} doctor  # says how the daemon runs; stop it there, then start it: {program} run"
+            return unit[1]
+    return ""
 
 
 _UNIT = re.compile(r"/([^/\n]+\.service)$", re.MULTILINE)
 
 
-def cannot_run(ws: Workspace, pid: int | None) -> tuple[str, str] | None:
-    """Why no daemon can start, and the command that mends it; None if one runs (`pid`) or can."""
-    item = of_configuration(ws, pid) if pid is None else None
-    return None if item is None else (item.text, item.command)
+def cannot_begin(ws: Workspace, pid: int | None, now: str) -> tuple[str, str] | None:
+    """Why nothing begins here, and the command that mends it; None if the daemon `pid` works, or one could start."""
+    if pid is None:
+        item = of_configuration(ws, pid)
+        return None if item is None else (item.text, item.command)
+    stops = health.stopping(ws, pid, now)
+    return (f"the daemon {stops}", start_after(pid, program_for(ws))) if stops else None
+
+
+def start_after(pid: int, program: str) -> str:
+    """The command that starts a daemon as soon as the one that stops (`pid`) has ended."""
+    if unit := _unit(pid):
+        return start_command(unit, None)
+    return f"until {program} run || [ $? != {EXIT_LOCKED} ]; do sleep 1; done"
 
 
 def _is_sound(ws: Workspace) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -106,6 +108,45 @@ def test_sigterm_drains_running_turns_are_waited_for_and_recorded(found: Found) 
     alpha.run()
     assert alpha.phase("next") == "completed"
     company.at_rest()
+
+
+@pytest.mark.slow
+def test_while_it_waits_for_a_turn_to_end_it_takes_mail_and_orders_and_every_surface_says_so(found: Found) -> None:
+    company = found({"alpha": {"default": {"delay": 60, "reply": "Text."}}}, shutdown={"drain_seconds": 600})
+    company.env["XDG_STATE_HOME"] = str(company.root / "state")
+    alpha = company["alpha"]
+    process = alpha.start()
+    alpha.drop("long.md", task("long"))
+    eventually(company.executions)
+    process.send_signal(signal.SIGTERM)
+    eventually(lambda: "stopping: waiting for one running call" in alpha.last_words())
+    alpha.drop("next.md", task("next"))
+    eventually(lambda: "next" in alpha.phases(), 10, alpha.last_words)
+
+    stops = alpha.json("status")["health"]
+    assert (stops["grade"], stops["troubles"][0]["where"]) == ("amber", "daemon")
+    said = stops["troubles"][0]["why"]
+    assert said.startswith("it has been stopping since ")
+    assert "waits for the turn of long, at most until " in said
+    assert f"`kill {process.pid}`" in said
+    assert said in " ".join(alpha.call("status").stdout.split())
+    assert said in alpha.json("fleet", str(alpha.root))[0]["troubles"][0]
+    checked = {one["id"]: one for one in json.loads(alpha.call("doctor", "--json").stdout)["findings"]}
+    assert (checked["daemon"]["level"], "waits for the turn of long" in checked["daemon"]["text"]) == ("warning", True)
+    cause = alpha.json("why", "next")["because"][0]
+    assert (cause["kind"], "stopping since" in cause["text"]) == ("daemon", True)
+
+    assert alpha.call("cancel", "long", "--now").returncode == 0
+    assert alpha.ended(20) == 0, alpha.last_words()
+    assert alpha.phases() == {"long": "cancelled", "next": "execution_ready"}
+    assert len(company.executions()) == 1
+    env = environment({**company.env, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"})
+    again = subprocess.Popen(cause["hint"], shell=True, cwd="/", env=env, start_new_session=True)
+    try:
+        eventually(lambda: len(company.executions()) == 2)
+    finally:
+        os.killpg(again.pid, signal.SIGKILL)
+        again.wait()
 
 
 @pytest.mark.slow

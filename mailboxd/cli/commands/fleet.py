@@ -119,7 +119,11 @@ def _current_state(ws: Workspace, clock: Clock) -> WorkspaceRow:
         "why": "",
         "attention": waiting.as_json(),
         "attention_count": waiting.total,
-        "daemon": {"running": pid is not None, "pid": pid or None},
+        "daemon": {
+            "running": pid is not None,
+            "stopping": bool(health.stopping(ws, pid, now)),
+            "pid": pid or None,
+        },
         "health": str(waiting.graded(grade, pid)),
         "troubles": [f"{trouble.where}: {trouble.why}" for trouble in worst if not trouble.needs_person(now)],
         "inbox": len(ws.mail()),
@@ -171,7 +175,8 @@ def _cells(row: FleetRow, now: str, room: int) -> tuple[str, str, str, str, str]
     name = fit(row["agent"] or Path(row["workspace"]).name, room // 5)
     if row["state"] != "ok":
         return name, row["state"], "", "", for_terminal(f"{row['workspace']}: {row['why']}")
-    runs = "up" if row["daemon"]["running"] else "down"
+    daemon = row["daemon"]
+    runs = "stopping" if daemon["stopping"] else "up" if daemon["running"] else "down"
     return name, row["health"], runs, fit(counted(row["states"]), room // 4), "; ".join(_told(row, now))
 
 

@@ -376,12 +376,15 @@ def send(session: Session, ws: Workspace, draft: Draft, said: dict[str, Any]) ->
         headers["runtime"] = Runtime.ACP
     identity = {"task_id": task_id, "from": said["sender"], "message_id": message_id}
     raw = signed_by(ws, said["sender"], compose(draft, {**headers, **identity, "sent_at": session.clock.now()}))
-    runs = lock.holder(ws) is not None
+    pid, now = lock.holder(ws), session.clock.now()
     file = str(ws.inbox / put(ws, task_id, raw, "command"))
-    sent = {"task_id": task_id, "message_id": message_id, "file": file, "daemon": {"running": runs}, **times}
-    if not runs:
+    sent = {"task_id": task_id, "message_id": message_id, "file": file, "daemon": {"running": pid is not None}, **times}
+    cannot_begin = attention.cannot_begin(ws, pid, now)
+    if pid is None:
         start = f"`{session.program(ws)} run` starts the task"
-        say(for_terminal(f"no daemon is running there: {(attention.cannot_run(ws, None) or (start,))[0]}"), err=True)
+        say(for_terminal(f"no daemon is running there: {cannot_begin[0] if cannot_begin else start}"), err=True)
+    elif cannot_begin is not None:
+        say(for_terminal(f"{cannot_begin[0]} (`{cannot_begin[1]}` starts the next one)"), err=True)
     if said["wait"]:
         return _wait(session, ws, sent, said["wait_timeout"])
     session.answer(sent, f"{task_id}\n{file}")

@@ -131,7 +131,8 @@ def _coming(ws: Workspace, report: Report, session: Session) -> str:
         return ""
     snapshot = report.task_snapshot(tasks, now, pid, neighbours=False)
     coming = _next(snapshot, 0)
-    return "" if coming is None else for_terminal(coming_text(coming, now, pid is not None))
+    works = pid is not None and not health.stopping(ws, pid, now)
+    return "" if coming is None else for_terminal(coming_text(coming, now, works))
 
 
 def _is_invalid(found: StatusDetails) -> bool:
@@ -176,7 +177,11 @@ def _found(
         "workspace": str(ws.root),
         "agent": agent_of(ws) or report.agent(),
         "zone": zone_of(ws.config),
-        "daemon": {"running": pid is not None, "pid": pid or None},
+        "daemon": {
+            "running": pid is not None,
+            "stopping": bool(health.stopping(ws, pid, now)),
+            "pid": pid or None,
+        },
         "calls": report.room() if pid is not None else None,
         "tasks": dict(tasks),
         "states": in_states(counts),
@@ -264,7 +269,8 @@ def _entries(found: StatusDetails, counts: dict[str, int], program: str) -> Iter
     yield "workspace", [for_terminal(found["workspace"])]
     daemon, files = found["daemon"], found["messages"]
     start = "cannot start" if _is_invalid(found) else f"start `{program} run`"
-    runs = f"running, pid {daemon['pid'] or 'unknown'}" if daemon["running"] else f"not running; {start}"
+    how = "stopping" if daemon["stopping"] else "running"
+    runs = f"{how}, pid {daemon['pid'] or 'unknown'}" if daemon["running"] else f"not running; {start}"
     yield "agent", [found["agent"] or "unknown"]
     yield "daemon", [runs]
     if found["calls"]:
@@ -278,7 +284,8 @@ def _entries(found: StatusDetails, counts: dict[str, int], program: str) -> Iter
     yield "paced", [_paced(agent, until, found["at"]) for agent, until in list(found["paced"].items())[:_SHOWN]]
     if found["limits"]:
         yield "limits", _wrapped(_limits(found["limits"]))
-    yield "next", _wrapped(for_terminal(coming_text(found["next"], found["at"], daemon["running"])))
+    works = daemon["running"] and not daemon["stopping"]
+    yield "next", _wrapped(for_terminal(coming_text(found["next"], found["at"], works)))
 
 
 def _limits(limits: dict[str, int]) -> str:

@@ -462,17 +462,22 @@ def why_command(session: Session, task: str) -> None:
         task_id = report.find(task)
         snapshot = _with_tools(session, report.task_snapshot([task_id], session.clock.now(), pid))
         notices, need = report.notices(task_id), need_of(report, task_id)
-    cannot_run = attention.cannot_run(session.workspace(), pid)
-    told, standing = explain(snapshot, task_id, cannot_run), snapshot.tasks[task_id]
+    cannot_begin = attention.cannot_begin(session.workspace(), pid, snapshot.now)
+    told, standing = explain(snapshot, task_id, cannot_begin), snapshot.tasks[task_id]
     lines = [f"{standing.local_id}  {state({'phase': standing.phase, 'need': need})}"]
-    lines += _why_lines(told, session.runnable, snapshot.now, pid is not None or standing.phase.is_terminal)
+    goes_on = standing.phase.is_terminal or (pid is not None and cannot_begin is None)
+    lines += _why_lines(told, session.runnable, snapshot.now, goes_on)
     lines += [f"note: {when(notice['at'], snapshot.now)}: {for_terminal(notice['text'])}" for notice in notices]
     last = told.last_activity
     found: WhyDetails = {
         "task": standing.local_id,
         "state": state_of(standing.phase, need),
         "phase": standing.phase,
-        "daemon": {"running": pid is not None, "pid": pid or None},
+        "daemon": {
+            "running": pid is not None,
+            "stopping": pid is not None and cannot_begin is not None,
+            "pid": pid or None,
+        },
         "because": [_cause_line(cause, session.runnable(cause.hint)) for cause in told.causes],
         "notices": notices,
         "last_sign": {"seq": last.seq, "at": last.at, "text": last.text} if last else None,

@@ -147,9 +147,10 @@ class OverviewDetails(TypedDict):
 
 
 class DaemonDetails(TypedDict):
-    """Whether a daemon runs; `pid` is None without one, or if it is unknown."""
+    """Whether a daemon runs; `pid` is None without one, or if it is unknown. `stopping`: it was asked to end."""
 
     running: bool
+    stopping: bool
     pid: int | None
 
 

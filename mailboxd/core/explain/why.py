@@ -185,16 +185,16 @@ class Explanation:
     last_activity: LastEvent | None
 
 
-def explain(snapshot: Snapshot, task_id: str, cannot_run: tuple[str, str] | None = None) -> Explanation:
+def explain(snapshot: Snapshot, task_id: str, cannot_begin: tuple[str, str] | None = None) -> Explanation:
     """The causes of a task's waiting: its own first, below it those of the tasks that it waits for, recursively.
 
-    `cannot_run`: why no daemon can start, and the command that mends it.
+    `cannot_begin`: why no daemon can start, or that the running one stops, and the command that mends it.
     """
     task = snapshot.tasks[task_id]
     causes = list(_walk(snapshot, task))
-    if snapshot.daemon is None and not task.phase.is_terminal:
-        why, mend = cannot_run or ("nothing happens until one is", "mailboxd run")
-        text = f"no daemon is running in this workspace: {why}"
+    if not task.phase.is_terminal and (snapshot.daemon is None or cannot_begin is not None):
+        why, mend = cannot_begin or ("nothing happens until one is", "mailboxd run")
+        text = f"no daemon is running in this workspace: {why}" if snapshot.daemon is None else why
         causes.insert(0, Cause(task.local_id, "daemon", text, hint=mend))
     return Explanation(tuple(causes), first_to_happen(causes, snapshot.now), snapshot.last_activity)
 

@@ -143,6 +143,8 @@ class Daemon:
     """Whether the configuration was changed, validly, since it began."""
     paused: str = ""
     """That all agents are paused, in a clause."""
+    stopping: str = ""
+    """That it is stopping, as a predicate."""
 
 
 @dataclass(frozen=True, slots=True)

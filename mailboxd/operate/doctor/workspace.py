@@ -15,7 +15,7 @@ from mailboxd.core.sanitize import first_line, for_file_name
 from mailboxd.core.standstill import OVER
 from mailboxd.core.times import to_epoch
 from mailboxd.errors import EXIT_LOCKED, ConfigError
-from mailboxd.formats.health import failed_starts
+from mailboxd.formats.health import failed_starts, stopping
 from mailboxd.formats.keys import Keyring, Trusted, known_as, require_extra
 from mailboxd.formats.mailbox import lock
 from mailboxd.formats.mailbox.layout import Workspace, is_temporary
@@ -189,6 +189,8 @@ def daemon(facts: Facts, found: Daemon) -> Iterator[CheckResult]:
     elif found.inside_agent:
         text = f"the daemon (pid {found.pid}) runs inside an agent's turn: OpenClaw refuses its calls"
         yield error("daemon", text, f"{_restart(found.pid)}  # in your own shell")
+    elif found.stopping:
+        yield warning("daemon", f"the daemon {found.stopping}", attention.start_after(found.pid, "mailboxd"))
     else:
         how = f"as {found.service}" if found.service else "started manually"
         yield ok("daemon", f"the daemon is running, pid {found.pid or 'unknown'}, {how}")
@@ -281,7 +283,14 @@ def probe_daemon(ws: Workspace, environ: Mapping[str, str], clock: Clock) -> Dae
     unit = _UNIT.search(_proc(pid, "cgroup").decode("utf-8", "replace"))
     environment = _proc(pid, "environ").split(b"\0")
     is_inside = any(variable in environment for variable in _AGENT_VARIABLES)
-    return Daemon(pid, unit[1] if unit else "", is_inside, outdated=attention.is_change_unread(ws), paused=paused)
+    return Daemon(
+        pid,
+        unit[1] if unit else "",
+        is_inside,
+        outdated=attention.is_change_unread(ws),
+        paused=paused,
+        stopping=stopping(ws, pid, clock.now()),
+    )
 
 
 def probe_mailbox(ws: Workspace, now: str) -> MailboxFacts:

@@ -513,7 +513,7 @@ class PageModels:
         found, split = details(report, task_id, children=False), task_queries.split(report, task_id)
         snapshot = report.task_snapshot([task_id], self.clock.now(), lock.holder(workspace.ws))
         snapshot = replace(snapshot, tools=last_tool.of_calls(workspace.ws.turns, snapshot.turns, snapshot.now))
-        told = why.explain(snapshot, task_id, attention.cannot_run(workspace.ws, snapshot.daemon))
+        told = why.explain(snapshot, task_id, attention.cannot_begin(workspace.ws, snapshot.daemon, snapshot.now))
         results = task_queries.list_results(report, task_id, _MAX_RESULTS, _MAX_TEXT)
         return {
             **found,
