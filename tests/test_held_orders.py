@@ -12,7 +12,7 @@ from mailboxd.errors import Refused
 from mailboxd.formats.mailbox import lock
 from mailboxd.ledger import event_log
 from tests.cli.asking import PUBLISH, ask
-from tests.cli.stage import Stage, make
+from tests.cli.stage import Stage, child, make
 
 
 @pytest.fixture
@@ -46,6 +46,25 @@ def test_nothing_is_stopped_before_and_it_is_carried_out_once(stage: Stage) -> N
     assert log.count("cancelled by operator: not wanted") == 1
     assert "the held cancel is carried out" in log
     assert "[ann]" in log
+
+
+def test_no_turn_begins_of_what_is_being_ended_or_of_what_is_below_it(stage: Stage) -> None:
+    stage.create("above", child("one", "alpha"), child("two", "alpha", ("one",)))
+    stage.start()
+    stage.create("job")
+    hold(stage, "above")
+    hold(stage, "job")
+    stage.end_turn("above.one", "Twelve figures of March.")
+    stage.create("other")
+    stage.start()
+    phases = {name: stage.phase(name) for name in ("above.two", "job", "other")}
+    assert phases == {"above.two": "execution_ready", "job": "execution_ready", "other": "executing"}
+    stage.end_turn("other", "Twelve figures of April.")
+    stage.run("undo", "above")
+    stage.start()
+    assert (stage.phase("above.two"), stage.phase("job")) == ("executing", "execution_ready")
+    pass_time(stage, 10)
+    assert stage.phase("job") == "cancelled"
 
 
 def test_it_is_taken_back_by_whoever_is_an_operator(stage: Stage) -> None:

@@ -23,11 +23,13 @@ LABELLED = "EXISTS (SELECT 1 FROM json_each(t.policy, '$.labels') WHERE value = 
 """A task with this label."""
 ENDED = "('completed', 'failed', 'cancelled')"
 """The phases of tasks that have ended."""
+SOME_HELD = "SELECT id FROM tasks WHERE held <> '' UNION ALL SELECT task FROM held_orders"
+"""Tasks that are held, or that an order is about to end."""
 _HELD = (
-    "(WITH RECURSIVE below (id) AS (SELECT id FROM tasks WHERE held <> '' UNION ALL"
+    f"(WITH RECURSIVE below (id) AS ({SOME_HELD} UNION ALL"
     " SELECT t.id FROM below b JOIN tasks t ON t.parent = b.id) SELECT id FROM below)"
 )
-"""Held tasks and their descendants."""
+"""These tasks and their descendants."""
 RUNNABLE = "phase = 'execution_ready' AND unmet = 0 AND parent_live = 1"
 """Tasks that wait for nothing else. Must match the partial indexes literally, or SQLite does not use them."""
 OPEN = "phase <> 'completed' AND phase <> 'failed' AND phase <> 'cancelled'"
@@ -122,5 +124,6 @@ SUITS = {
 
 
 def is_not_held(task: str) -> str:
-    """Whether the task in this column is not held. Costs nothing while no task is."""
-    return f"(NOT EXISTS (SELECT 1 FROM tasks WHERE held <> '') OR {task} NOT IN {_HELD})"
+    """Whether a turn of the task in this column may begin: it is not held, and nothing is about to end it or a task
+    above it. Costs nothing while no task is held."""
+    return f"(NOT EXISTS ({SOME_HELD}) OR {task} NOT IN {_HELD})"

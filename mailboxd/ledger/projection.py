@@ -489,7 +489,8 @@ def _peer_waits(db: Connection, event: Event) -> None:
         db.execute("INSERT INTO waits_at_peers VALUES (?, ?, ?, ?, ?)", row)
 
 
-def _order_held(db: Connection, event: Event) -> None:
+def _order_held(db: Connection, event: Event, cache: TaskCache) -> None:
+    cache.absent.discard(HELD)
     data = event.data
     said = json.dumps(data["said"], separators=(",", ":"), sort_keys=True)
     row = (data["id"], event.task, data["name"], said, data["approval"], data["by"], data["at"], data["due"])
@@ -531,6 +532,7 @@ _COUNTERS: Mapping[Kind, Callable[[Connection, Event, TaskCache], None]] = {
     Kind.BREAKER_CLOSED: breaker_moved,
     Kind.APPROVAL_REQUESTED: _approval_requested,
     Kind.REPETITION_CREATED: _repetition_created,
+    Kind.ORDER_HELD: _order_held,
     Kind.MESSAGE_RECEIVED: _message_received,
     Kind.MESSAGE_REJECTED: _message_rejected,
 }
@@ -553,7 +555,6 @@ _WRITERS: Mapping[Kind, Callable[[Connection, Event], None]] = {
     Kind.NOTICE_SETTLED: _notice_settled,
     Kind.SENDER_TOLD: _sender_told,
     Kind.PEER_WAITS: _peer_waits,
-    Kind.ORDER_HELD: _order_held,
     Kind.ORDER_RELEASED: _order_released,
     Kind.CAP_RAISED: cap_raised,
     Kind.REPETITION_RAN: _repetition_ran,

@@ -29,7 +29,7 @@ from mailboxd.core.task_view import (
 from mailboxd.core.vocabulary import CheckVerdict, Gate, Join, Phase, Verdict
 from mailboxd.host.ids import slug
 from mailboxd.ledger.claims import conflicts
-from mailboxd.ledger.conditions import ENDED, OPEN
+from mailboxd.ledger.conditions import ENDED, OPEN, SOME_HELD
 from mailboxd.ledger.row_mapping import (
     APPROVAL,
     ATTEMPT,
@@ -612,12 +612,15 @@ class Tasks:
         return [(task_id, told) for task_id, _, told in rows], last
 
     def is_held(self, task_id: str) -> bool:
-        """Whether the task or an ancestor is held."""
-        return not self.none_held() and any(task.held for task in self.with_ancestors(task_id))
+        """Whether the task or an ancestor is held, or an order is about to end one of them."""
+        if self.none_held():
+            return False
+        ending = {row[0] for row in self._db.execute("SELECT task FROM held_orders")}
+        return any(task.held or task.id in ending for task in self.with_ancestors(task_id))
 
     def none_held(self) -> bool:
-        """Whether no task is held; outside of a transaction, some may be."""
-        return self._db.in_transaction and self._cache.is_absent(HELD, "SELECT 1 FROM tasks WHERE held <> '' LIMIT 1")
+        """Whether no task is held or about to be ended; outside of a transaction, some may be."""
+        return self._db.in_transaction and self._cache.is_absent(HELD, f"{SOME_HELD} LIMIT 1")
 
     def has_open_from(self, sender: str, count: int) -> bool:
         """Whether `sender` has at least `count` (1 or more) open root tasks."""
