@@ -1,5 +1,6 @@
 """What all tests share: how hypothesis behaves on a machine that others use too, and what is made once for all."""
 
+import gc
 import os
 import signal
 import sqlite3
@@ -14,6 +15,8 @@ from mailboxd.ledger.connection import Connection
 
 # a shell ignores SIGINT for what it runs in the background, and so would every program that a test interrupts
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+gc.set_threshold(10_000)  # as the program does
 
 # a slow neighbour is no failure of ours; laws about time are measured where they are stated
 settings.register_profile("explore", deadline=None, max_examples=500)

@@ -335,12 +335,17 @@ def test_a_vote_is_one_only_if_it_is_asked_for(call: Call, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "script",
     [
-        "{dialect: martian, agents: {alpha: }}",
         "agents: {alpha: {dialect: martian}}",
         "",
-        "agents: {a: {rules: [{replay: x}]}}",
-        "agents: {alpha: {rules: [{match: '['}]}}",
-        "{ledger: absent/x, agents: {alpha: }}",
+        *(
+            pytest.param(script, marks=pytest.mark.slow)
+            for script in (
+                "{dialect: martian, agents: {alpha: }}",
+                "agents: {a: {rules: [{replay: x}]}}",
+                "agents: {alpha: {rules: [{match: '['}]}}",
+                "{ledger: absent/x, agents: {alpha: }}",
+            )
+        ),
     ],
 )
 def test_a_bad_script_is_named(call: Call, tmp_path: Path, script: str) -> None:

@@ -116,9 +116,9 @@ def test_what_is_safe_is_left_alone(text: str) -> None:
 
 
 @pytest.mark.parametrize("sanitize", [storable_text, storable_line, *SHOWN], ids=lambda one: one.__name__)
-def test_a_hostile_megabyte_takes_linear_time(sanitize: Callable[[str], str]) -> None:
-    """CPU time, whatever else the machine does: linear takes 0.1 s, quadratic takes hours."""
-    hostile = "\x1b[2J\u202e\ud800\n \t" * 120_000
+def test_a_long_hostile_text_takes_linear_time(sanitize: Callable[[str], str]) -> None:
+    """CPU time, whatever else the machine does: linear takes 0.1 s, quadratic many minutes."""
+    hostile = "\x1b[2J\u202e\ud800\n \t" * 30_000
     started = time.process_time()
     sanitize(hostile)
     assert time.process_time() - started < 20

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import signal
 import socket
 import ssl
@@ -11,7 +12,9 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import closing
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import nats
@@ -111,6 +114,21 @@ class Host(Company):
     def close(self) -> None:
         self.kill_hub()
         super().close()
+
+
+@cache
+def _founder(name: str, *options: str) -> tuple[TemporaryDirectory[str], Host]:
+    kept = TemporaryDirectory()
+    host = Host(Path(kept.name) / name, name, {})
+    host.ordered("init", name, "--address", "127.0.0.1:4222", *options)
+    return kept, host
+
+
+def founder(folder: Path, name: str, *options: str) -> Host:
+    """A host that has founded a hub with these options: a copy of one that did, for that takes a program a second."""
+    host = Host(folder / name, name, {})
+    shutil.copytree(_founder(name, *options)[1].state, host.state)
+    return host
 
 
 async def connected(host: Host, **options: Any) -> Client:

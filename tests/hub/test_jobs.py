@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,7 @@ from mailboxd.hub.wire.presence import Card, HostSigns
 from mailboxd.hub.wire.sealing import seal
 from mailboxd.hub.wire.subjects import JobSubject
 from tests.e2e.support import reply, task
-from tests.hub.farm import Host
+from tests.hub.farm import Host, founder
 
 JOB = JobSubject("reviewer", "alpha", "msg_1")
 CHILD: dict[str, Any] = {"subtask_id": "x0", "to": "pool:reviewer", "attempt_id": "att_1"}
@@ -128,18 +127,9 @@ class Process:
         return asyncio.run(self.given.not_yet(host, self.one, parse_message(raw.encode(), "reply").message))
 
 
-@pytest.fixture(scope="module")
-def founded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The state of a host that has founded a hub."""
-    host = Host(tmp_path_factory.mktemp("founded") / "alpha", "alpha", {})
-    host.ordered("init", "alpha", "--address", "127.0.0.1:4222")
-    return host.state
-
-
 @pytest.fixture
-def alpha(founded: Path, tmp_path: Path) -> Process:
-    host = Host(tmp_path / "alpha", "alpha", {})
-    shutil.copytree(founded, host.state)
+def alpha(tmp_path: Path) -> Process:
+    host = founder(tmp_path, "alpha")
     member, beta = Membership.of(host.env), PrivateKey.new()
     list_ = member.members(member.settings().founder)
     list_ = list_.changed("alpha", member.key().public)

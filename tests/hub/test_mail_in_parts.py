@@ -34,7 +34,7 @@ from mailboxd.ledger.reports import Report, opened
 from mailboxd.perform.hub_mail import HubMail
 from tests.cli.stage import Stage as Desk
 from tests.cli.stage import make
-from tests.hub.farm import Host
+from tests.hub.farm import founder
 
 MAIL = "---\ntype: task\ntask_id: t\nfrom: {}\nto: {}\nmessage_id: {}\n{}---\n# Task: Work\n"
 
@@ -42,8 +42,7 @@ MAIL = "---\ntype: task\ntask_id: t\nfrom: {}\nto: {}\nmessage_id: {}\n{}---\n# 
 @pytest.fixture
 def hub(tmp_path: Path) -> Hub:
     """The hub process of alpha, which has founded a hub, with one agent, main; beta is its other host."""
-    host = Host(tmp_path / "alpha", "alpha", {})
-    host.ordered("init", "alpha", "--address", "127.0.0.1:4222", "--accept", "*", "--send", "*")
+    host = founder(tmp_path, "alpha", "--accept", "*", "--send", "*")
     made = Hub.of(Membership.of(host.env), host.env)
     ws = make(tmp_path / "main").ws
     Spool(ws).create()

@@ -26,14 +26,13 @@ from mailboxd.hub.wire.members import Invitation, Invited, Members, answered, nk
 from mailboxd.hub.wire.signed_json import signed_json
 from mailboxd.hub.wire.subjects import API, CLAIMS, FILES, JOBS, POOLS, STREAM, files_of, jobs_of
 from tests.e2e.support import eventually
+from tests.hub import farm
 from tests.hub.farm import Host, Server, free_port
 
 
 @pytest.fixture
 def founder(tmp_path: Path) -> Host:
-    host = Host(tmp_path / "alpha", "alpha", {})
-    host.ordered("init", "alpha", "--address", "127.0.0.1:4222")
-    return host
+    return farm.founder(tmp_path, "alpha")
 
 
 @pytest.fixture

@@ -27,13 +27,13 @@ from mailboxd.hub.wire.pools import Claim
 from mailboxd.hub.wire.sealing import seal
 from mailboxd.hub.wire.signed_json import signed_json
 from mailboxd.hub.wire.subjects import JobSubject, Subject
+from tests.hub import farm
 from tests.hub.farm import Host
 
 
 def founder(tmp_path: Path) -> tuple[Host, Membership]:
     """The host beta, which has founded a hub."""
-    host = Host(tmp_path / "beta", "beta", {})
-    host.ordered("init", "beta", "--address", "127.0.0.1:4222")
+    host = farm.founder(tmp_path, "beta")
     return host, Membership.of(host.env)
 
 

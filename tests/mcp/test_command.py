@@ -126,7 +126,7 @@ def company(count: int) -> dict[str, Any]:
     return {"agents": {"entries": {"alpha": {}, **agents}}, "gateway": {"mode": "local"}}
 
 
-@pytest.mark.parametrize("count", [1, 4, 12])
+@pytest.mark.parametrize("count", [4, *(pytest.param(other, marks=pytest.mark.slow) for other in (1, 12))])
 def test_many_entries_of_an_earlier_version_are_removed_in_steps_that_openclaw_takes(
     tmp_path: Path, count: int
 ) -> None:

@@ -323,7 +323,10 @@ def troubles(house: House) -> str:
     return (house.ws.state / "health.json").read_text(errors="replace")
 
 
-@pytest.mark.parametrize("moment", range(3, 400, 36))
+@pytest.mark.parametrize(
+    "moment",
+    [39, 183, 327, *(pytest.param(other, marks=pytest.mark.slow) for other in range(3, 400, 36) if other % 144 != 39)],
+)
 def test_a_daemon_killed_at_any_moment_neither_loses_nor_doubles_what_was_spent(tmp_path: Path, moment: int) -> None:
     spending.write_host(os.environ, Spend(USD))
     with town(tmp_path, "ada", "bob") as houses:

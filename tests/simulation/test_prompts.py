@@ -100,6 +100,7 @@ def killed(root: Path, place: str, moment: int) -> int:
         return left
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
 def test_a_call_has_the_digest_of_its_prompt_if_the_daemon_is_killed_around_its_start(
     tmp_path: Path, place: str
