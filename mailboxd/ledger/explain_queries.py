@@ -22,6 +22,7 @@ from mailboxd.core.explain.model import (
     RunningCall,
     Snapshot,
     TaskSnapshot,
+    Undo,
 )
 from mailboxd.core.followed import TOGETHER, name_of_unknown
 from mailboxd.core.times import plus
@@ -146,6 +147,7 @@ def _standing(db: sqlite3.Connection, task_id: str) -> TaskSnapshot | None:
         begins_later=not_before is not None and json.loads(policy).get("not_before") == not_before,
         has_result=bool(has_result),
         asks=_asks(db, task_id) if phase in (Phase.EXECUTING, Phase.AWAITING_APPROVAL) else (),
+        undoes=_undoes(db, task_id),
         coordinates=kids > 0,
         attempts=attempts,
         pending=pending,
@@ -175,9 +177,28 @@ def _asks(db: sqlite3.Connection, task_id: str) -> tuple[tuple[str, str, str], .
     return tuple(
         db.execute(
             "SELECT lower(substr(id, -6)), requested_action, expires_at FROM approvals"
-            " WHERE task = ? AND status = 'pending' ORDER BY rowid",
+            " WHERE task = ? AND status = 'pending' AND purpose <> 'undo' ORDER BY rowid",
             (task_id,),
         )
+    )
+
+
+def _undoes(db: sqlite3.Connection, task_id: str) -> tuple[Undo, ...]:
+    prepared = db.execute(
+        "SELECT lower(substr(json_extract(data, '$.undoes'), -6)) FROM outbox"
+        " WHERE task = ? AND state = 'pending' AND kind = 'prepare' AND json_extract(data, '$.undoes') <> ''",
+        (task_id,),
+    )
+    asked = db.execute(
+        "SELECT lower(substr(origin, -6)), lower(substr(id, -6)), status = 'approved', expires_at FROM approvals"
+        " WHERE task = ? AND purpose = 'undo'"
+        " AND (status = 'pending' OR status = 'approved' AND state IN ('', 'started'))"
+        " ORDER BY rowid",
+        (task_id,),
+    )
+    return (
+        *(Undo(action) for (action,) in prepared),
+        *(Undo(action, approval, bool(approved), until) for action, approval, approved, until in asked),
     )
 
 

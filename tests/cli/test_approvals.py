@@ -286,12 +286,20 @@ def test_an_action_can_be_undone_with_another_approval(stage: Stage) -> None:
     assert stage.phase("job") == "completed"
     told = pasted(stage, stage.run("show", short(one)).stdout, "undo")
     assert (told.exit_code, "the undo needs approval" in told.stdout) == (0, True)
+    (cause,) = stage.json("why", "job")["because"][1:]
+    assert (cause["kind"], cause["text"]) == ("undo", f"the undo of {short(one)} is being prepared")
     (back,) = prepare(stage, "make unpublish")
+    (cause,) = stage.json("why", "job")["because"][1:]
+    assert (cause["kind"], cause["text"]) == ("undo", f"waits for approval {short(back)}: undo {short(one)}")
+    assert cause["hint"] == f"{stage.program} show {short(back)}"
     assert f"{short(back)}  undo        undo {short(one)}: run make unpublish" in stage.run("approve").output
     assert stage.json("show", short(one))["taken_back"][0]["id"] == back
     assert stage.run("undo", "--action", short(one)).exit_code == 1
     assert stage.run("approve", short(back)).exit_code == 0
+    (cause,) = stage.json("why", "job")["because"][1:]
+    assert cause["text"] == f"{short(one)} is about to be undone, as {short(back)} was approved"
     perform(stage, back)
+    assert len(stage.json("why", "job")["because"]) == 1
     assert stage.json("show", short(back))["state"] == "done"
     told = stage.run("undo", "--action", short(one))
     assert (told.exit_code, "already been undone" in told.stdout) == (0, True)

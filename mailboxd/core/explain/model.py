@@ -50,6 +50,16 @@ class PendingEffect:
 
 
 @dataclass(frozen=True, slots=True)
+class Undo:
+    """An action is to be undone: both ids are short. Without `approval` that is being prepared."""
+
+    action: str
+    approval: str = ""
+    is_approved: bool = False
+    expires_at: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class AskedQuestion:
     """A question that a task has asked."""
 
@@ -155,6 +165,8 @@ class TaskSnapshot:
     has_result: bool = False
     asks: tuple[tuple[str, str, str], ...] = ()
     """Its pending approvals: short id, action, expiry."""
+    undoes: tuple[Undo, ...] = ()
+    """Of its actions that were performed."""
     coordinates: bool = False
     attempts: tuple[AttemptSummary, ...] = ()
     """The latest attempts, oldest first."""

@@ -268,6 +268,21 @@ def ending_text(held: Ending, now: str) -> str:
     return f"{becomes(held.name, held.approval)} {until(held.due, now)}, ordered by {held.by}"
 
 
+def _undoes(task: TaskSnapshot) -> Iterator[Cause]:
+    """What is to be undone of what the task did, which moves it no more."""
+    for undo in task.undoes:
+        if not undo.approval:
+            text = f"the undo of {undo.action} is being prepared"
+            yield Cause(task.local_id, "undo", text, then="an approval is requested")
+        elif undo.is_approved:
+            text = f"{undo.action} is about to be undone, as {undo.approval} was approved"
+            yield Cause(task.local_id, "undo", text, then="its undo runs, once", hint=f"mailboxd show {undo.approval}")
+        else:
+            text = f"waits for approval {undo.approval}: undo {undo.action}"
+            hint = f"mailboxd show {undo.approval}"
+            yield Cause(task.local_id, "undo", text, at=undo.expires_at, then="it expires", hint=hint)
+
+
 def _walk(snapshot: Snapshot, first: TaskSnapshot) -> Iterator[Cause]:
     """Depth first, each task once. Not recursive: a chain may be longer than Python's stack."""
     seen: set[str] = set()
@@ -283,6 +298,7 @@ def _walk(snapshot: Snapshot, first: TaskSnapshot) -> Iterator[Cause]:
         seen.add(task.id)
         yield from (replace(ending, depth=depth) for ending in endings(snapshot, task.local_id))
         yield replace(cause_of(task, snapshot), depth=depth)
+        yield from (replace(undo, depth=depth) for undo in _undoes(task))
         if task.phase is Phase.CIRCUIT_OPEN:
             yield from (_attempt(task, tried, depth + 1, snapshot) for tried in task.attempts)
         shown, hidden = _neighbours(snapshot, task)
