@@ -132,6 +132,9 @@ TRANSITIONS: Mapping[tuple[Phase, Trigger], Phase] = {
     (P.CANCELLED, T.REOPENED): P.SPEC_DRAFT,
     (P.FAILED, T.REOPENED): P.SPEC_DRAFT,
     (P.COMPLETED, T.OPERATOR_RETRY): P.EXECUTION_READY,
+    # Another text of its sender: what was decided about the first one no longer counts.
+    (P.EXECUTION_READY, T.RENEWED): P.SPEC_DRAFT,
+    **{(phase, T.REDISPATCHED): P.EXECUTION_READY for phase in (P.SPEC_GATE, P.QUALITY_GATE, P.AWAITING_APPROVAL)},
     (P.FAILED, T.REDISPATCHED): P.EXECUTION_READY,
     (P.COMPLETED, T.REDISPATCHED): P.EXECUTION_READY,
     (P.CANCELLED, T.REDISPATCHED): P.EXECUTION_READY,
@@ -241,7 +244,7 @@ def retry_trigger(view: TaskView) -> Trigger:
 
 
 def redispatch_trigger(task: Task) -> Trigger:
-    """The effect of a newer dispatch of ended work: a new attempt, or a new review of the spec if there was none."""
+    """The effect of another dispatch of work that has a result or an end: a new attempt, or without one a new review."""
     return T.RENEWED if task.phase is not Phase.COMPLETED and not task.attempt else T.REDISPATCHED
 
 

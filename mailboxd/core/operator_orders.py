@@ -15,12 +15,12 @@ from enum import StrEnum
 from functools import partial
 from typing import Any
 
-from mailboxd.core import conversation, handovers, reviews, spec_drafting, specs
+from mailboxd.core import approved_actions, conversation, handovers, reviews, spec_drafting, specs
 from mailboxd.core.budget import is_paused, over, paused_by, raised
 from mailboxd.core.decision_builder import DecisionBuilder
 from mailboxd.core.events import Kind, Role
 from mailboxd.core.failure import restored
-from mailboxd.core.fixpoint import cancel, end
+from mailboxd.core.fixpoint import cancel, end, stop_turns
 from mailboxd.core.followed import is_in_vain
 from mailboxd.core.following import let_go
 from mailboxd.core.inputs import (
@@ -355,16 +355,28 @@ def require_not_acting(task: Task) -> None:
 
 
 def change(builder: DecisionBuilder, new: Redispatch) -> None:
-    """Give live work the text that its sender has sent again: as its spec, or as new instructions. Raises Refused."""
+    """Give live work the text that its sender has sent again: as its spec, or as new instructions. Raises Refused.
+
+    A result that waits for a verdict or an approval was made of the earlier text: nobody can decide about it any more.
+    """
     task = builder.task
     if task.phase in BEFORE_EXECUTION:
         spec_drafting.written(builder, new.spec, task.sender)
+    elif applies(task, Trigger.REDISPATCHED):
+        why = "its sender sent the task again with another text"
+        stop_turns(builder)
+        approved_actions.void(builder, why)
+        _run_again(builder, new, why)
     else:
         steer(builder, Steer(task.sender, f"The task was sent again. It now says:\n\n{new.text}"))
 
 
 def redispatch(builder: DecisionBuilder, new: Redispatch) -> None:
     """Run ended work again for its sender. Work that had no attempt starts again with the review of its spec."""
+    _run_again(builder, new, f"dispatched again as attempt {new.origin.attempt}")
+
+
+def _run_again(builder: DecisionBuilder, new: Redispatch, reason: str) -> None:
     task, trigger = builder.task, redispatch_trigger(builder.task)
     unstarted = trigger is Trigger.RENEWED
     spec, _ = specs.derive(new.spec, task.policy.weak if unstarted else WeakSpec.DERIVE)
@@ -375,7 +387,7 @@ def redispatch(builder: DecisionBuilder, new: Redispatch) -> None:
         changes["mending"] = spec_drafting.after(task, trigger)
     builder.move(
         trigger,
-        f"dispatched again as attempt {new.origin.attempt}",
+        reason,
         origin=replace(new.origin, spec=specs.digest(spec)),
         spec=spec,
         planned_actions=spec.planned_actions,

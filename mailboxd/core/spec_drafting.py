@@ -15,7 +15,7 @@ from mailboxd.core import corrections, specs
 from mailboxd.core.checks import refused
 from mailboxd.core.decision_builder import DecisionBuilder, outcome_text, record_late
 from mailboxd.core.effects import LookUp, RunTurn, Send, StopTurns
-from mailboxd.core.events import Kind
+from mailboxd.core.events import Kind, Role
 from mailboxd.core.inputs import Clarification, TurnEnded
 from mailboxd.core.lifecycle import BEFORE_EXECUTION, Trigger, applies
 from mailboxd.core.model import Spec, SpecDrafting, Task, backoff, changed
@@ -23,7 +23,7 @@ from mailboxd.core.outcomes import Correction, Drafted, Failed, Outcome, Permane
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.session_keys import draft_key
 from mailboxd.core.times import plus
-from mailboxd.core.vocabulary import OPERATORS, Notice, Phase, Turn, Waiting, WeakSpec
+from mailboxd.core.vocabulary import OPERATORS, Gate, Notice, Phase, Turn, Waiting, WeakSpec
 from mailboxd.errors import Refused
 
 
@@ -217,7 +217,12 @@ def written(builder: DecisionBuilder, spec: Spec, by: str) -> None:
             raise Refused(
                 "weak-spec", f"{task.local_id} is ready, and with this spec it is not: {specs.problems_text(found)}"
             )
-        builder.amend(f"{by} rewrote the spec", spec=spec, planned_actions=spec.planned_actions)
+        changes = {"spec": spec, "planned_actions": spec.planned_actions}
+        is_reviewed = Gate.SPEC_REVIEW in task.policy.gates and not task.attempt
+        if is_reviewed and builder.role is not Role.OPERATOR and by not in OPERATORS:  # a person's word needs no review
+            builder.move(Trigger.RENEWED, f"{by} rewrote the spec, which is reviewed anew", **changes)
+        else:
+            builder.amend(f"{by} rewrote the spec", **changes)
         return
     back_to_draft(builder)
     if task.mending.waiting_for is Waiting.ANSWER:

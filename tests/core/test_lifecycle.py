@@ -144,7 +144,7 @@ def test_a_row_of_the_table_can_be_walked(name: str) -> None:
 PROTOCOL = """
 spec_draft -> spec_review
 spec_review -> spec_draft execution_ready circuit_open
-execution_ready -> executing
+execution_ready -> executing spec_draft
 executing -> execution_ready spec_gate failed circuit_open
 spec_gate -> quality_gate execution_ready circuit_open
 quality_gate -> completed execution_ready awaiting_approval circuit_open

@@ -6,11 +6,23 @@ from itertools import count
 
 import pytest
 
-from mailboxd.core.effects import Bounce, RunTurn
-from mailboxd.core.vocabulary import Gate, Phase, WeakSpec
-from tests.core.desk import Desk, with_policy
+from mailboxd.core.approvals import (
+    Action,
+    ActionKind,
+    ActionPrepared,
+    ApprovalDecision,
+    ApprovalStatus,
+    Resolve,
+)
+from mailboxd.core.effects import Bounce, Prepare, RunTurn
+from mailboxd.core.events import Role
+from mailboxd.core.outcomes import Results, Reviewed, Succeeded
+from mailboxd.core.vocabulary import Gate, Phase, Verdict, WeakSpec
+from mailboxd.errors import Refused
+from tests.core.desk import PUBLISH, Desk, with_policy
 
 _numbers = count(1)
+TELL = Action("tell", ActionKind.MANUAL, action="Tell them")
 
 
 def sent(body: str = "Paint it.", *sections: str, **headers: object) -> str:
@@ -18,6 +30,15 @@ def sent(body: str = "Paint it.", *sections: str, **headers: object) -> str:
     more = "".join(f"\n## {section}\n" for section in sections)
     text = f"# Task: Paint\n\n## Instructions\n\n{body}\n\n## Expected Output\n\nA door.\n{more}"
     return f"---\ntype: task\ntask_id: t\n{lines}---\n{text}"
+
+
+def prepared(desk: Desk) -> None:
+    """What a person is asked to approve has been looked at."""
+    for order in desk.pending(Prepare, "t"):
+        assert isinstance(order.effect, Prepare)
+        action = order.effect.action
+        desk.handle("t", ActionPrepared(order.effect.approval_id, action, "look", action.id, "builtin"))
+        desk.finish(order)
 
 
 def receive(desk: Desk, text: str) -> str:
@@ -137,11 +158,101 @@ def test_an_older_attempt_that_arrives_late_has_no_effect() -> None:
     assert desk.task("t") == before
 
 
-def test_what_waits_for_a_gate_takes_the_newer_text_into_its_next_attempt() -> None:
-    desk = Desk(with_policy(gates=frozenset({Gate.QUALITY_GATE}), reviewers=("rex",)))
+def reviewed_at(gate: Gate) -> Desk:
+    """Work whose result waits for the verdict of a reviewer."""
+    desk = Desk(with_policy(gates=frozenset({gate}), reviewers=("rex",)))
     receive(desk, sent())
     desk.start()
     desk.done("t")
-    assert desk.phase() is Phase.QUALITY_GATE
+    assert desk.phase() is Phase(gate.value)
+    return desk
+
+
+@pytest.mark.parametrize("gate", [Gate.SPEC_GATE, Gate.QUALITY_GATE])
+def test_a_result_under_review_is_made_anew_from_the_newer_text(gate: Gate) -> None:
+    desk = reviewed_at(gate)
+    (review,) = desk.pending(RunTurn, "t")
     assert receive(desk, sent("Paint it red.")) == "accepted"
-    assert "Paint it red." in desk.task("t").spec.instructions
+    assert desk.phase() is Phase.EXECUTION_READY
+    assert desk.task("t").spec.instructions == "Paint it red."
+    desk.settles(review, desk.end_of(review, Succeeded("said"), Reviewed(Verdict.APPROVED, "Well painted.")))
+    assert desk.phase() is Phase.EXECUTION_READY, "the verdict is about the first text"
+    desk.start()
+    desk.done("t")
+    desk.reviews("t", "rex", Verdict.APPROVED)
+    assert desk.phase() is Phase.COMPLETED
+    assert desk.task("t").attempt == 2
+    desk.verify()
+
+
+def test_a_request_for_approval_is_withdrawn_when_the_text_changes_and_made_again_for_the_new_result() -> None:
+    desk = started()
+    desk.start()
+    desk.ends("t", Results("done", planned_actions=(PUBLISH, TELL)))
+    prepared(desk)
+    first, second = desk.approvals("t")
+    desk.handle("t", Resolve(first.id, ApprovalDecision.APPROVED), Role.OPERATOR, "ann")
+    assert receive(desk, sent("Paint it red.")) == "accepted"
+    for row in desk.approvals("t"):
+        assert (row.status, row.void) == (ApprovalStatus.EXPIRED, True)
+        assert row.note == "void: its sender sent the task again with another text"
+    with pytest.raises(Refused):
+        desk.handle("t", Resolve(second.id, ApprovalDecision.APPROVED), Role.OPERATOR, "ann")
+    assert desk.task("t").spec.instructions == "Paint it red."
+    desk.start()
+    desk.ends("t", Results("red", planned_actions=(PUBLISH,)))
+    prepared(desk)
+    assert desk.phase() is Phase.AWAITING_APPROVAL
+    (asked,) = [row for row in desk.approvals("t") if row.status is ApprovalStatus.PENDING]
+    assert asked.attempt != first.attempt
+    desk.handle("t", Resolve(asked.id, ApprovalDecision.APPROVED), Role.OPERATOR, "ann")
+    assert desk.phase() is Phase.READY_TO_RESUME
+    desk.verify()
+
+
+def test_actions_that_only_the_first_text_planned_are_not_asked_about_again() -> None:
+    publish = "Planned Actions\n\n- {id: publish, kind: manual, action: Publish it}"
+    desk = Desk()
+    assert receive(desk, sent("Paint it.", publish)) == "accepted"
+    desk.start()
+    desk.done("t")
+    prepared(desk)
+    assert desk.phase() is Phase.AWAITING_APPROVAL
+    assert receive(desk, sent("Paint it red.")) == "accepted"
+    desk.start()
+    desk.done("t")
+    assert desk.phase() is Phase.COMPLETED
+    desk.verify()
+
+
+def test_the_same_content_leaves_a_request_for_approval_open() -> None:
+    desk = started()
+    desk.start()
+    desk.ends("t", Results("done", planned_actions=(PUBLISH,)))
+    prepared(desk)
+    assert receive(desk, sent(message_id="m-2")) == "duplicate"
+    assert receive(desk, sent(attempt=2, attempt_id="att_2")) == "accepted"
+    assert [row.status for row in desk.approvals("t")] == [ApprovalStatus.PENDING]
+
+
+def test_actions_that_are_approved_and_about_to_run_are_not_overtaken_by_another_text() -> None:
+    desk = started()
+    desk.start()
+    desk.ends("t", Results("done", planned_actions=(PUBLISH,)))
+    prepared(desk)
+    desk.handle("t", Resolve(desk.approvals("t")[0].id, ApprovalDecision.APPROVED), Role.OPERATOR, "ann")
+    assert receive(desk, sent("Paint it red.")) == "about-to-run"
+    assert desk.phase() is Phase.READY_TO_RESUME
+
+
+def test_a_specification_that_was_reviewed_and_is_written_anew_is_reviewed_anew() -> None:
+    desk = Desk(with_policy(gates=frozenset({Gate.SPEC_REVIEW}), reviewers=("rex",)))
+    receive(desk, sent())
+    (review,) = desk.pending(RunTurn, "t")
+    desk.settles(review, desk.end_of(review, Succeeded("said"), Reviewed(Verdict.APPROVED, "Clear.")))
+    assert desk.phase() is Phase.EXECUTION_READY
+    assert receive(desk, sent("Paint it red.")) == "accepted"
+    assert desk.phase() is Phase.SPEC_REVIEW
+    desk.reviews("t", "rex", Verdict.APPROVED)
+    assert desk.phase() is Phase.EXECUTING
+    desk.verify()

@@ -31,6 +31,7 @@ TABLE = {
     ("spec_review", "execution_ready"),
     ("spec_review", "circuit_open"),
     ("execution_ready", "executing"),
+    ("execution_ready", "spec_draft"),  # beyond the protocol: the reviewed specification was rewritten
     ("executing", "execution_ready"),
     ("executing", "spec_gate"),
     ("executing", "failed"),
