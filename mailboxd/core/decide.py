@@ -331,9 +331,9 @@ def _child_edited(builder: DecisionBuilder, planned: PlannedChild, needs: tuple[
     if task.broadcast or task.body is not None or len(planned.agents) > 1 or planned.flow.rounds:
         problem = f"{task.local_id} is given to several agents, or has rounds"
         raise Refused("illegal-edit", problem, "Cancel it and add another child.")
-    executor = specs.executor_of(planned.agents[0], builder.ctx.agent)
-    if executor != builder.ctx.agent and (why := builder.ctx.may_reach(executor)) is not None:
+    if (why := plans.refused_agent(planned, builder.ctx)) is not None:
         raise Refused("unknown-agent", f"{task.local_id}: {why}")
+    executor = specs.executor_of(planned.agents[0], builder.ctx.agent)
     plans.require_worker(planned, builder.ctx.agent, builder.ctx.may_use, builder.ctx.models)
     policy = specs.apply(task.policy, planned.overrides)
     spec, _ = specs.derive(specs.child_spec(planned), policy.weak)

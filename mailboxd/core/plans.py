@@ -387,9 +387,8 @@ def adopt(builder: DecisionBuilder, plan: Plan, family: Family, *, by_person: bo
     keys = [child.key for child in plan.children]
     check_synthesis(plan.synthesis or task.policy.synthesis, {*family.existing.nodes, *keys}, task.local_id)
     for child in walk(plan.children):
-        for agent in child.agents:
-            if executor_of(agent, ctx.agent) != ctx.agent and (why := ctx.may_reach(agent)) is not None:
-                raise PlanError("unknown-agent", f"{child.key}: {why}")
+        if (why := refused_agent(child, ctx)) is not None:
+            raise PlanError("unknown-agent", f"{child.key}: {why}")
         require_worker(child, ctx.agent, ctx.may_use, ctx.models)
     _refuse_loops(delegation_path(family.above), plan.children, ctx.agent)
     scopes = [*(level.ids for level in reversed(family.outer)), family.existing.ids]
@@ -408,6 +407,19 @@ def adopt(builder: DecisionBuilder, plan: Plan, family: Family, *, by_person: bo
     _Creation(builder).plan(builder.task, plan.children, scopes)
     tally = builder.view.children
     builder.see(children=replace(tally, total=tally.total + len(plan.children)))
+
+
+def refused_agent(child: PlannedChild, ctx: Context) -> str | None:
+    """Why an agent of the child may not be given the work, or a reviewer not be asked; None = all may."""
+    for agent in child.agents:
+        if executor_of(agent, ctx.agent) != ctx.agent and (why := ctx.may_reach(agent)) is not None:
+            return why
+    for reviewer in child.overrides.reviewers or ():
+        if reviewer.lower() in OPERATORS or executor_of(reviewer, ctx.agent) == ctx.agent:
+            continue
+        if (why := ctx.may_reach(reviewer)) is not None:
+            return f"the reviewer {reviewer} cannot be asked: {why}"
+    return None
 
 
 def record_doubts(builder: DecisionBuilder, about: str, doubts: Sequence[str]) -> None:

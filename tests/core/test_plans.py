@@ -223,6 +223,18 @@ def test_an_agent_out_of_reach_refuses_the_whole_plan() -> None:
     assert desk.last_event() == 0
 
 
+def test_a_reviewer_who_cannot_be_asked_refuses_the_whole_plan_and_an_edit_of_a_child() -> None:
+    desk = Desk(may_reach=lambda agent: f"there is no agent {agent}" if agent == "mira" else None, slots=0)
+    reviewed = child("b", overrides=Overrides(reviewers=("operator", "main", "mira")))
+    with pytest.raises(PlanError, match="b: the reviewer mira cannot be asked: there is no agent mira"):
+        desk.give(plan=plan(child("a"), reviewed))
+    assert desk.last_event() == 0
+    desk.give(plan=plan(child("b")))
+    with refused(desk, "unknown-agent"):
+        desk.handle("t.b", ChildEdited(reviewed, ()))
+    desk.handle("t.b", ChildEdited(child("b", overrides=Overrides(reviewers=("operator", "main"))), ()))
+
+
 @pytest.mark.parametrize(
     ("children", "told"),
     [

@@ -153,6 +153,21 @@ def test_an_agent_that_does_not_exist_is_never_taken_for_a_similar_one() -> None
     assert "alpha, beta, gamma" in error.hint
 
 
+@pytest.mark.parametrize("said", ["reviewers: [bet]", "reviewer: bet", "reviewers: beta, bet", "reviewers: ['@bet']"])
+def test_a_reviewer_that_does_not_exist_is_refused_as_an_agent_is(said: str) -> None:
+    error = refused(f"subtasks:\n- id: a\n  description: d\n  {said}\n")
+    assert (error.rule, error.line) == ("unknown-agent", 4)
+    assert "Did you mean beta?" in error.hint
+
+
+@pytest.mark.parametrize(
+    ("said", "names"), [("[Beta, gamma]", ("beta", "gamma")), ("'@beta'", ("beta",)), ("operator", ("operator",))]
+)
+def test_reviewers_are_named_as_agents_are_and_may_be_persons(said: str, names: tuple[str, ...]) -> None:
+    plan = read(f"subtasks: [{{id: a, description: d, reviewers: {said}}}]")
+    assert plan.children[0].overrides.reviewers == names
+
+
 def test_a_circle_is_named_with_its_path() -> None:
     error = refused(TWO.format("depends_on: b", "depends_on: a"))
     assert (error.rule, "a -> b" in error.problem or "b -> a" in error.problem) == ("cycle", True)

@@ -16,7 +16,7 @@ from mailboxd.core.checks import path_problem
 from mailboxd.core.model import Condition
 from mailboxd.core.sanitize import excerpt, storable_line
 from mailboxd.core.specs import criteria
-from mailboxd.core.vocabulary import SELF, is_agent
+from mailboxd.core.vocabulary import OPERATORS, SELF, is_agent
 from mailboxd.errors import MessageError
 from mailboxd.formats.protocol import quantities, words
 from mailboxd.formats.protocol.deadlines import HINT as DEADLINES
@@ -165,20 +165,32 @@ class Values:
             if not said:
                 continue
             name = said.removeprefix("@")
-            own = name if self._agent_names is None else self._agent_names.get(name.casefold())
-            if own is None and self._agent_names is not None:
-                import difflib
-
-                near = difflib.get_close_matches(name[:64].casefold(), self._agent_names, 1)
-                meant = f"Did you mean {self._agent_names[near[0]]}? " if near else ""
-                hint = f"{meant}There are {', '.join(self._agent_names.values())}. Write one of them."
-                self.source.fail(
-                    "unknown-agent", f"there is no agent {excerpt(name)} to whom you may give work", where, hint
-                )
+            own = self._called(name, where, "to whom you may give work")
             if not is_agent(name):
                 self.source.fail("bad-id", f"{excerpt(name)} is not an id", where, ID_RULE)
-            found.append(own or name)
+            found.append(own)
         return tuple(found)
+
+    def _called(self, name: str, where: Path, what_for: str) -> str:
+        """The agent of that name as it is called, in any case of letters."""
+        if self._agent_names is None:
+            return name
+        if (own := self._agent_names.get(name.casefold())) is not None:
+            return own
+        import difflib
+
+        near = difflib.get_close_matches(name[:64].casefold(), self._agent_names, 1)
+        meant = f"Did you mean {self._agent_names[near[0]]}? " if near else ""
+        hint = f"{meant}There are {', '.join(self._agent_names.values())}. Write one of them."
+        self.source.fail("unknown-agent", f"there is no agent {excerpt(name)} {what_for}", where, hint)
+
+    def _reviewers(self, value: Yaml, where: Path) -> tuple[str, ...]:
+        """Agents as they are called, and persons."""
+        items = value if isinstance(value, list) else value.split(",") if isinstance(value, str) else None
+        if items is not None:
+            value = [one.strip().removeprefix("@") if isinstance(one, str) else one for one in items]
+        names: tuple[str, ...] = tuple(self.source.header("reviewers", value, where))
+        return tuple(name if name.lower() in OPERATORS else self._called(name, where, "to review it") for name in names)
 
     def _sentences(self, value: Yaml, where: Path) -> str:
         """A text, or a list of sentences as one. A sentence with a colon in it is one too."""
@@ -225,6 +237,9 @@ class Values:
 
     def _override(self, entry: Entry, name: str, value: Yaml, where: Path) -> None:
         text = value if isinstance(value, str) else ""
+        if name == "reviewers":
+            entry.values[name] = self._reviewers(value, where)
+            return
         if name == "budget":
             name, value = self.source.convert(lambda one, _: quantities.budget(str(one)), value, where)
         elif name == "priority" and text and (number := quantities.priority(text)) is not None:
