@@ -146,13 +146,15 @@ def kinds(events: Sequence[Event]) -> list[str]:
 
 def operate(world: World) -> None:
     """A command, aimed where it can do something as a rule."""
-    command = world.script.one_of(retry=4, rerun=2, unblock=5, cancel=2, steer=1, redispatch=3)
+    command = world.script.one_of(retry=4, rerun=2, unblock=5, cancel=2, steer=1, redispatch=10)
     where = {"retry": "phase IN ('failed', 'cancelled')", "unblock": "phase = 'circuit_open'"}.get(command, "1")
     if command == "unblock" and world.script.chance(0.4):
         where = "held <> '' AND completed_at IS NULL"
     where = {"redispatch": "parent IS NULL", "cancel": "completed_at IS NULL"}.get(command, where)
-    if command == "redispatch" and world.script.chance(0.7):
+    if command == "redispatch" and world.script.chance(0.5):
         where += " AND completed_at IS NOT NULL AND (phase <> 'cancelled' OR cancelled_with_parent)"
+    elif command == "redispatch" and world.script.chance(0.5):
+        where += " AND phase IN ('execution_ready', 'spec_gate', 'quality_gate', 'awaiting_approval')"
     if command in ("redispatch", "retry") and world.script.chance(0.3):
         where += " AND attempt = 0 AND completed_at IS NOT NULL"
     if command == "cancel" and world.script.chance(0.3):

@@ -10,6 +10,7 @@ import os
 import pytest
 
 from mailboxd.core.lifecycle import TRANSITIONS, Trigger
+from mailboxd.core.vocabulary import Phase
 from mailboxd.perform.agents.scripted.dialects import ANY
 from tests.simulation.history import run
 
@@ -28,6 +29,8 @@ NOT_HERE = {
     )
 }
 """Rows from many phases, and those of work that was begun without mailboxd: no history has any."""
+TOO_RARE = {(Phase.EXECUTION_READY, Trigger.RENEWED)}
+"""Another text between the approval of the first one and the first attempt: walked in tests/core/test_sent_again.py."""
 
 
 def test_every_law_holds_in_some_histories() -> None:
@@ -49,6 +52,6 @@ def test_every_law_holds_in_every_history_of_agents_that_answer_in_dialects() ->
 @pytest.mark.slow
 def test_every_law_holds_in_every_history_and_every_transition_is_taken() -> None:
     taken = set().union(*(run(seed, dialect=DIALECT) for seed in ([int(ONE)] if ONE else range(SEEDS))))
-    rows = {(phase.value, trigger.value) for phase, trigger in TRANSITIONS if trigger not in NOT_HERE}
+    rows = {(phase.value, trigger.value) for phase, trigger in {*TRANSITIONS} - TOO_RARE if trigger not in NOT_HERE}
     # a green simulation that never got there proves nothing
     assert ONE or rows <= taken, f"no history took {sorted(rows - taken)}"
