@@ -235,6 +235,13 @@ def test_the_words_of_a_chat_are_the_fields_of_an_order_and_the_last_takes_what_
             order.read_words(words)
 
 
+def test_a_field_may_be_given_by_the_name_it_has_in_other_orders() -> None:
+    cancel = BY_NAME["cancel"]
+    assert cancel.read({"note": "sold"}) == cancel.read({"reason": "sold"}) == {"reason": "sold"}
+    with pytest.raises(Refused, match="note is the same as another field"):
+        cancel.read({"reason": "sold", "note": "lost"})
+
+
 def test_a_refused_order_says_why_and_changes_nothing(stage: Stage) -> None:
     assert order(stage, "cancel", "nothing").startswith("Refused: there is no task nothing")
     stage.create("job")

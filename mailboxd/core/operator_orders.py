@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from mailboxd.core import approved_actions, conversation, handovers, reviews, spec_drafting, specs
 from mailboxd.core.budget import is_paused, over, paused_by, raised
@@ -50,6 +50,7 @@ from mailboxd.core.vocabulary import OPERATORS, Gate, Phase, WeakSpec, is_id, sa
 from mailboxd.errors import Refused
 
 OPERATOR = "operator"
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,8 @@ class Field:
     choices: tuple[str, ...] = ()
     offered: Callable[[Situation], bool] = lambda _situation: True
     """Whether a form has it. Whoever writes a command may always give it."""
+    also: tuple[str, ...] = ()
+    """Other names by which it may be given: what the same thing is called in other orders."""
 
     def read(self, text: str) -> Any:
         """The value of what a person wrote; None for nothing. Raises Refused."""
@@ -171,7 +174,18 @@ class OperatorOrder:
 
     def read(self, said: Mapping[str, str]) -> dict[str, Any]:
         """The values of its fields as a person wrote them. Raises Refused."""
+        said = self.named(said)
         return {field.name: field.read(said.get(field.name, "")) for field in self.fields}
+
+    def named(self, said: Mapping[str, _T]) -> dict[str, _T]:
+        """What is said, by the names of its fields. Raises Refused if one is given by two names."""
+        found: dict[str, _T] = {}
+        for name, value in said.items():
+            field = next((field.name for field in self.fields if name in field.also), name)
+            if field in found:
+                raise Refused("bad-form", f"{self.name}: {name} is the same as another field", f"Write {field} only.")
+            found[field] = value
+        return found
 
     @property
     def in_chat(self) -> tuple[Field, ...]:
@@ -566,7 +580,7 @@ OPERATOR_ORDERS: tuple[OperatorOrder, ...] = (
         "cancel",
         Cancel,
         cancel_task,
-        (Field("reason", FieldKind.TEXT, "Reason", "Recorded, and sent to the executing peer."),),
+        (Field("reason", FieldKind.TEXT, "Reason", "Recorded, and sent to the executing peer.", also=("note",)),),
         make=lambda reason="": Cancel(OPERATOR, reason),
         makes_sense=lambda now: not now.phase.is_terminal,
         label="Cancel the task",

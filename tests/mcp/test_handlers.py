@@ -433,6 +433,15 @@ def test_an_order_about_a_phase_that_the_task_has_left_is_refused(stand: Stand) 
     assert "my word" in stand.call(OPERATOR, "task_transition", **orders("circuit_open", "failed"))["reason"]
 
 
+@pytest.mark.parametrize("word", ["reason", "note"])
+def test_an_order_takes_its_field_by_the_name_of_other_orders_too(stand: Stand, word: str) -> None:
+    stand.executing()
+    refused = stand.call(OPERATOR, "task_order", task="t", order="cancel", reason="sold", note="lost")["error"]
+    assert "Write reason only." in refused["hint"]
+    stand.call(OPERATOR, "task_order", task="t", order="cancel", **{word: "sold"})
+    assert [row["reason"] for row in stand.rows("SELECT reason FROM v_tasks")] == ["cancelled by operator: sold"]
+
+
 @pytest.mark.parametrize("who", [OPERATOR, ORCHESTRATOR])
 @pytest.mark.parametrize(
     ("to", "result", "phase"),

@@ -45,13 +45,12 @@ def fields_of(*orders: str) -> Callable[[Any], Any]:
 
     def decorate(command: Any) -> Any:
         for field in reversed(named.values()):
-            option = f"--{field.name.replace('_', '-')}"
-            also = ("--note",) if field.name == "reason" else ()  # as the other orders have it
+            options = [f"--{name.replace('_', '-')}" for name in (field.name, *field.also)]
             if field.kind is FieldKind.FLAG:
-                command = click.option(option, field.name, is_flag=True, help=field.help)(command)
+                command = click.option(*options, field.name, is_flag=True, help=field.help)(command)
             else:
                 kind, needed = _Value(field), field.required
-                command = click.option(option, *also, field.name, type=kind, required=needed, help=field.help)(command)
+                command = click.option(*options, field.name, type=kind, required=needed, help=field.help)(command)
         return command
 
     return decorate

@@ -154,6 +154,7 @@ def _argument(field: operator_orders.Field) -> tuple[Any, Any]:
 
 _ORDER_ARGUMENTS: dict[str, Any] = {
     "order": (Literal[tuple(order.name for order in _ORDERED)], ...),
+    **{name: _argument(field) for order in _ORDERED for field in order.fields for name in field.also},
     **{field.name: _argument(field) for order in _ORDERED for field in order.fields},
 }
 GiveOrder = create_model("GiveOrder", __base__=TaskArguments, **_ORDER_ARGUMENTS)
@@ -463,8 +464,8 @@ def _order(task: Task, to: Phase, note: str) -> OperatorInput:
 def give_order(call: ToolCall, given: TaskArguments) -> Answer:
     """Give an order of the table, with values of its fields. It is carried out at once."""
     require(call.caller.role, Verb.COMMAND)
-    said = given.model_dump(exclude_none=True, exclude={"task", "order"})
     order = BY_NAME[given.order]  # type: ignore[attr-defined]  # a model that is made of the table
+    said = order.named(given.model_dump(exclude_none=True, exclude={"task", "order"}))
     names = {field.name for field in order.fields}
     if unknown := [name for name in said if name not in names]:
         hint = f"It takes: {', '.join(sorted(names)) or 'nothing'}."
