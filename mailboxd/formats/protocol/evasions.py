@@ -529,6 +529,7 @@ _CLAIMS = re.compile(
     r"(?:attached|enclosed|in the (?:file|attachment|document|workspace|folder|repository)|below|above|available)\W*$|"
     rf"{any_of('done')})"
 )
+_NOT = re.compile(r"(?:(?:not|nicht|pas|no|non|niet|inte|ikke|ei|nem|nie|não|не) |未|没有?)(?P<word>\w+)\W*")
 _SPECIFIC = re.compile(r"\d|`|[\w-]+\.[a-z]{2,5}\b|://|\"[^\"]+\"|\u201c")
 """What makes a report one about something: a number, a name of a file, an address, a quotation."""
 _PREAMBLE = re.compile(
@@ -580,6 +581,8 @@ def _kind(text: str, turn: Turn) -> Kind | None:
         return Kind.FAILURE
     if any(words.spelled(found[1]) in ("partial", "incomplete", "blocked") for found in _STATUS_LINE.finditer(folded)):
         return Kind.FAILURE
+    if len(sentences) == 1 and _is_undone(sentences[0]):
+        return Kind.FAILURE
     early = sentences if len(text) <= 400 else sentences[:2]
     if (kind := _of_work(early)) is not None:
         return kind
@@ -599,6 +602,12 @@ def _kind(text: str, turn: Turn) -> Kind | None:
     if sum(map(len, rest)) < 160 and _promises(sentences[0], rest):
         return Kind.PROMISE
     return Kind.UNREADABLE if turn is not Turn.ANSWER and _is_unreadable(text) else None
+
+
+def _is_undone(sentence: str) -> bool:
+    """Whether a sentence only denies what, said alone, would be a claim without content: `not done`."""
+    denied = _NOT.fullmatch(sentence)
+    return denied is not None and not _is_content(denied["word"]) and _CLAIMS.match(denied["word"]) is not None
 
 
 def _is_unreadable(text: str) -> bool:
