@@ -225,7 +225,12 @@ def of_cap(account: Account, measure: str = "") -> str:
     text = f"{amount_said(name, account.spent.amount(name), account.caps.amount(name))} of"
     text = f"{text} {said(name, account.caps.amount(name))} {unit(name)} today"
     turns = account.spent.turns if name != "turns" and not measure else 0
-    return f"{text}, and {turns:,} turn{'s' * (turns != 1)} without a known cost" if turns else text
+    return f"{text}, and {uncosted(turns)}" if turns else text
+
+
+def uncosted(turns: int) -> str:
+    """`2 turns without a known cost`."""
+    return f"{turns:,} turn{'s' * (turns != 1)} without a known cost"
 
 
 _CENT = 10_000

@@ -233,7 +233,7 @@ def _record(core: Engine, intake: Intake, found: _Found, answered: Collection[tu
     message, raw = found.parsed.message, found.raw
     path, _ = stored_name(found.path)
     if found.is_sent:
-        row = row_of_sent(found.id, message.type, core.settings.agent, "", path, raw)
+        row = row_of_sent(found.id, message.type, core.settings.agent, "", path, raw, message.task_id)
         core.store.messages.keep_body(found.id, raw)
         core.record(Event(Kind.MESSAGE_SENT, None, {"at": core.now, "message": row}))
         return

@@ -78,7 +78,8 @@ class MessageDelivery:
         raw = self._read(path) or (self.hub.sign if self.hub.serves(to) else self.sign)(raw)
         maildir.write(self.ws, path, raw)
         if self.engine.store.messages.sent_path(message_id) is None:
-            message = row_of_sent(message_id, kind, self.engine.settings.agent, to, path, raw)
+            about = "" if task else local_id
+            message = row_of_sent(message_id, kind, self.engine.settings.agent, to, path, raw, about)
             self.reports.append(Happened(Kind.MESSAGE_SENT, task or None, {"message": message}))
         return raw
 

@@ -740,9 +740,15 @@ def place_of(message_id: str, kind: str, to: str, local_id: str) -> str:
     return f"outbox/{at[:10]}/{clock}.{f'{kind}.{to}.{local_id}'[:_LONGEST_SUBJECT]}.{message_id}.md"
 
 
-def row_of_sent(message_id: str, kind: str, sender: str, to: str, path: str, raw: bytes) -> dict[str, object]:
-    """The row of `messages` for a sent message; `path` is relative to mailbox/."""
-    return {
+def row_of_sent(
+    message_id: str, kind: str, sender: str, to: str, path: str, raw: bytes, task_id: str = ""
+) -> dict[str, object]:
+    """The row of `messages` for a sent message; `path` is relative to mailbox/.
+
+    `task_id`: what it is about, if that is no task here.
+    """
+    about = {"task_id": task_id} if task_id else {}
+    return about | {
         "id": message_id,
         "direction": "out",
         "message_id": message_id,

@@ -97,6 +97,19 @@ def test_costs_are_summed_by_agent_and_what_a_peer_reports_is_apart() -> None:
     assert said.tasks["t"].cost.cost_usd == 0.5
 
 
+def test_turns_without_a_known_cost_are_those_that_the_caps_of_a_day_count() -> None:
+    said = told(
+        created("t"),
+        ("turn.ended", "t", turn({})),
+        ("turn.ended", "t", turn({"cost_usd": None, "output_tokens": 9})),
+        ("turn.ended", "t", turn({}, ran=False)),
+        ("turn.ended", "t", turn({}, delivered=True)),
+        ("turn.ended", "t", turn({"cost_usd": 0.0})),
+    )
+    assert said.total.unknown == 2
+    assert reports.spent(said.total).endswith("in 5 turns; 2 turns without a known cost")
+
+
 def test_votes_are_those_of_the_copies() -> None:
     copies = [
         created(f"t{n}", parent="t", root="t", key=f"c{n}", phase="completed", answer=answer)

@@ -145,6 +145,9 @@ def test_the_index_of_the_day_lists_what_came_and_went_and_comes_back_if_it_is_l
     alpha = company["alpha"]
     alpha.drop("Übersicht.md", "---\npriority: 5\n---\n- [ ] Read | write\n")
     alpha.drop("bad.md", "---\ntype: gossip\n---\n")
+    alpha.drop(
+        "circle.md", "---\ntype: task\ntask_id: q3\nfrom: beta\n---\n# Q3\n\n## DAG\n\nsubtasks: {a: {agent: ghost}}\n"
+    )
     alpha.run()
     (task_id,) = alpha.phases()
     assert task_id.startswith("ubersicht-")
@@ -156,6 +159,8 @@ def test_the_index_of_the_day_lists_what_came_and_went_and_comes_back_if_it_is_l
     assert told == {
         ("operator", "alpha", "task", task_id, "accepted", ""),
         ("", "alpha", "", "", "rejected", ""),
+        ("beta", "alpha", "task", "q3", "rejected", ""),
+        ("alpha", "beta", "reply", "q3", "undelivered", "failed"),
         ("alpha", "operator", "reply", task_id, "sent", "done"),
     }
     for cells in listed:

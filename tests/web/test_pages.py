@@ -172,6 +172,7 @@ def test_a_rejected_file_is_read_and_dismissed_on_the_page(found: Found, opened:
     link = re.search(rf'<a class="button" href="(/w/{key}/m/[^"]+)">', page.get("/").text)
     assert link
     assert "status: perhaps" in page.get(link[1]).words
+    assert "From not readable To alpha" in page.get(link[1]).words
     assert page.form("/", dismiss="x").status == 409
     assert page.form("/", dismiss=link[1].rpartition("/")[2]).headers["location"] == "/?done=dismissed"
     assert "Nothing waits for you" in page.get("/").words

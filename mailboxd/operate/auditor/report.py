@@ -10,6 +10,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from mailboxd.core.sanitize import for_log, for_page
+from mailboxd.core.spending import uncosted
 from mailboxd.core.vocabulary import STATES, state_words
 from mailboxd.operate.auditor import storied, story
 from mailboxd.operate.auditor.approvals import BY_COMMAND
@@ -150,7 +151,7 @@ def spent(cost: Cost) -> str:
     if cost.turns:
         parts.append(f"{cost.cost_usd:.4f} USD, {tokens} tokens in {counted(cost.turns, 'turn')}")
     if cost.unknown:
-        parts.append(f"{cost.unknown} of them reported no cost")
+        parts.append(uncosted(cost.unknown))
     if cost.reported_usd or cost.reported_tokens:
         parts.append(f"peers say of their own: {cost.reported_usd:.4f} USD, {cost.reported_tokens} tokens")
     return "; ".join(parts)

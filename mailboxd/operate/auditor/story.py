@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mailboxd.core.events import VERSION, Kind, upcast
+from mailboxd.core.spending import Spend
 from mailboxd.core.vocabulary import Phase, state_words
 from mailboxd.core.votes import Copy, votes_of
 
@@ -186,7 +187,7 @@ class Cost:
     output_tokens: int = 0
     cost_usd: float = 0.0
     unknown: int = 0
-    """Turns that reported no cost."""
+    """Turns without a known cost, as the caps of a day count them."""
     reported_usd: float = 0.0
     reported_tokens: int = 0
 
@@ -371,9 +372,10 @@ class Story:
             _text(said, "outcome"), _text(said, "said"), _count(usage, "input_tokens"), _count(usage, "output_tokens"),
             _amount(usage, "cost_usd"), _text(prompt, "sha256") if isinstance(prompt, dict) else "",
         )  # fmt: skip
-        cost = Cost(
-            1, turn.input_tokens or 0, turn.output_tokens or 0, turn.cost_usd or 0.0, int(turn.cost_usd is None)
-        )
+        used, made, usd = turn.input_tokens or 0, turn.output_tokens or 0, turn.cost_usd or 0.0
+        called = said.get("ran") is not False and not said.get("delivered")
+        unknown = Spend.of({"input_tokens": used, "output_tokens": made, "cost_usd": usd}, ran=called).turns
+        cost = Cost(1, used, made, usd, unknown)
         self._spend(task, turn.agent, cost)
         if task is not None:
             self._keep(task, task.turns, turn)
