@@ -173,16 +173,15 @@ class Values:
 
     def _called(self, name: str, where: Path, what_for: str) -> str:
         """The agent of that name as it is called, in any case of letters."""
-        if self._agent_names is None:
-            return name
-        if (own := self._agent_names.get(name.casefold())) is not None:
-            return own
-        import difflib
+        own = name if self._agent_names is None else self._agent_names.get(name.casefold())
+        if own is None and self._agent_names is not None:
+            import difflib
 
-        near = difflib.get_close_matches(name[:64].casefold(), self._agent_names, 1)
-        meant = f"Did you mean {self._agent_names[near[0]]}? " if near else ""
-        hint = f"{meant}There are {', '.join(self._agent_names.values())}. Write one of them."
-        self.source.fail("unknown-agent", f"there is no agent {excerpt(name)} {what_for}", where, hint)
+            near = difflib.get_close_matches(name[:64].casefold(), self._agent_names, 1)
+            meant = f"Did you mean {self._agent_names[near[0]]}? " if near else ""
+            hint = f"{meant}There are {', '.join(self._agent_names.values())}. Write one of them."
+            self.source.fail("unknown-agent", f"there is no agent {excerpt(name)} {what_for}", where, hint)
+        return own or name
 
     def _reviewers(self, value: Yaml, where: Path) -> tuple[str, ...]:
         """Agents as they are called, and persons."""
