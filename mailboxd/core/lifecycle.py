@@ -244,7 +244,7 @@ def retry_trigger(view: TaskView) -> Trigger:
 
 
 def redispatch_trigger(task: Task) -> Trigger:
-    """The effect of another dispatch of work that has a result or an end: a new attempt, or without one a new review."""
+    """The effect of another dispatch of work with a result or an end: a new attempt, or a new review if it had none."""
     return T.RENEWED if task.phase is not Phase.COMPLETED and not task.attempt else T.REDISPATCHED
 
 
