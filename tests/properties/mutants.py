@@ -222,6 +222,20 @@ MUTANTS = (
         "not known",
     ),
     Mutant(
+        "what is decided about the result of a first text counts for the second",
+        "change",
+        "applies(task, Trigger.REDISPATCHED)",
+        "not task",
+        test_sent_again.test_a_request_for_approval_is_withdrawn_when_the_text_changes_and_made_again_for_the_new_result,
+    ),
+    Mutant(
+        "the review of a first text counts for the second",
+        "written",
+        "Gate.SPEC_REVIEW in task.policy.gates",
+        "not task",
+        test_sent_again.test_a_specification_that_was_reviewed_and_is_written_anew_is_reviewed_anew,
+    ),
+    Mutant(
         "ended work takes another text without a newer attempt",
         "_redispatched",
         "not newer",
