@@ -50,7 +50,8 @@ _SILENT, _START, _AT_ONCE = 60.0, 120.0, 10.0
 while it starts (TimeoutStartSec); and those that it has after the second signal."""
 _NEVER = float("inf")
 _LOOK = 15.0
-"""Seconds between two looks for workspaces that are new, or whose directories cannot be used."""
+"""Seconds between two looks for workspaces that are new, or whose directories cannot be used, and for a change of the
+configuration of one that was given up."""
 _log = logging.getLogger("mailboxd")
 
 
@@ -69,6 +70,7 @@ def serve_all(environ: Mapping[str, str], name_of: Callable[[Workspace], str]) -
     gc.collect()
     gc.freeze()  # a collection would write into each object that is shared
     with ExitStack() as held:
+        held.enter_context(registry.serving_all(environ))
         return parent.serve(held)
 
 
@@ -92,6 +94,10 @@ class _Child:
     """It was asked to stop, and then to run."""
     idle_because: str = ""
     """Why it does not run, as was said last."""
+    is_given_up: bool = False
+    """It is not started before its configuration has changed, or this process is told."""
+    configuration: tuple[int, ...] = ()
+    """What tells the file from a changed one: as it was when the daemon was started last."""
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
@@ -140,7 +146,7 @@ class _Parent:
             if child.pid:
                 child.starts_again = child.is_stopping
             else:
-                child.restarts, child.start_at = Restarts(), 0.0
+                child.restarts, child.start_at, child.is_given_up = Restarts(), 0.0, False
 
     def add_new(self, now: float) -> None:
         """Have workspaces served that were registered meanwhile. What rests or was stopped is left alone."""
@@ -203,6 +209,11 @@ class _Parent:
         """Whether it is to be started now. While another daemon holds the workspace, that is looked at in silence."""
         if child.pid or child.start_at > now:
             return False
+        if child.is_given_up:
+            if _state_of(child.ws.config) == child.configuration:
+                child.start_at = now + _LOOK
+                return False
+            child.restarts, child.is_given_up = Restarts(), False
         try:
             holder = lock.holder(child.ws)
         except WorldError as error:
@@ -219,6 +230,7 @@ class _Parent:
         child.notices.read()  # what an earlier one has left
         child.restarts = child.restarts.started(now)
         child.is_ready = child.is_stopping = child.starts_again = False
+        child.configuration = _state_of(child.ws.config)
         # until the daemon has its own handlers: those of this process would swallow its signals
         before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
         try:
@@ -274,10 +286,15 @@ class _Parent:
             case Then.AGAIN:
                 child.rest(logging.WARNING, f"ended ({how}); started again in {PAUSE:g} s", now + PAUSE)
             case Then.BROKEN:
-                child.rest(logging.ERROR, f"given up ({how}): mend what it has said; then {self._again()}")
+                self._give_up(child, how, now)
             case Then.TOO_OFTEN:
                 often = f"{MOST} starts in {WITHIN / 60:g} minutes, the last one ended with {how}"
-                child.rest(logging.ERROR, f"given up ({often}): mend what it has said; then {self._again()}")
+                self._give_up(child, often, now)
+
+    def _give_up(self, child: _Child, why: str, now: float) -> None:
+        child.is_given_up, child.idle_because = True, ""
+        again = f"{self._again()}; a change of {child.ws.config} does too, within {_LOOK:g} s"
+        child.rest(logging.ERROR, f"given up ({why}): mend what it has said; then {again}", now + _LOOK)
 
     def _again(self) -> str:
         return f"`kill -HUP {self._pid}` starts it again"
@@ -327,6 +344,14 @@ class _Parent:
         selector.select(None if soonest == _NEVER else max(soonest - now, 0.0))
         with suppress(BlockingIOError):
             os.read(woken, 4096)
+
+
+def _state_of(file: Path) -> tuple[int, ...]:
+    """What tells the file from a changed one."""
+    with suppress(OSError):
+        found = file.stat()
+        return found.st_ino, found.st_size, found.st_ctime_ns
+    return ()
 
 
 @contextmanager

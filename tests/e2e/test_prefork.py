@@ -209,6 +209,37 @@ def test_a_broken_configuration_keeps_nobody_else_from_working(host: Host, tmp_p
     work(beta, "mended")
 
 
+def test_one_that_was_given_up_is_tried_again_when_its_configuration_changes(host: Host) -> None:
+    beta = host.company["beta"]
+    sound = beta.config.read_text()
+    beta.config.write_text("agent: beta\nlimits: {turns: many}\n")
+    host.start()
+    host.until_said(rf"ERROR beta mailboxd: given up \(exit status {CONFIG}\): .*; a change of {beta.config} does too")
+    beta.config.write_text("agent: beta\nlimits: {turns: none}\n")
+    eventually(lambda: host.said().count("beta mailboxd: given up") == 2, 40, host.said)
+    beta.config.write_text(sound)
+    work(beta, "mended")
+
+
+def test_a_new_workspace_is_not_told_to_start_a_daemon_of_its_own(host: Host, tmp_path: Path) -> None:
+    def init(name: str) -> str:
+        done = subprocess.run(
+            [*MAILBOXD, "init", str(tmp_path / name), "--agent", name],
+            env=environment(host.env), capture_output=True, text=True,
+        )  # fmt: skip
+        return done.stdout
+
+    assert " run`" in init("delta")
+    host.start()
+    host.until_said("INFO alpha mailboxd: ready")
+    said = init("epsilon")
+    assert " run`" not in said
+    assert "the running `run --all` serves it within 15 s" in said
+    host.until_said("INFO epsilon mailboxd: ready")
+    assert host.stop() == 0
+    assert " run`" in init("zeta")
+
+
 def test_the_daemons_stop_with_their_parent_and_the_next_one_takes_over(host: Host) -> None:
     """Whatever ran goes on, and is done once. One of them is frozen until the next parent looks for it."""
     host.company.rewrite({"alpha": {"default": {"delay": 2, "reply": "Text."}}, "beta": WORK, "gamma": WORK})

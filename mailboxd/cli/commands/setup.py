@@ -179,6 +179,7 @@ def _carry_out(
     session: Session, plan: Plan, record: SetupRecord, caps: DayCaps, *, canary: bool, asks: bool
 ) -> int:  # fmt: skip
     from mailboxd.formats.mailbox.layout import Workspace
+    from mailboxd.formats.user.registry import all_are_served
     from mailboxd.operate.setup import plan as planning
 
     results = [_print_result(session, result) for result in planning.carry_out(plan, record)]
@@ -194,7 +195,7 @@ def _carry_out(
         served = {step.part.agent for step in services if step.state.status.value != "left_out"}
         example = f'`{next(iter(programs.values()), "mailboxd")} send "Say hello"`'
         lines = [f"ready: drop a file into an agent's mailbox/inbox/, or {example}; `mailboxd web --open` is the page"]
-        idle = [agent for agent in programs if agent not in served]
+        idle = [agent for agent in programs if agent not in served and not all_are_served(os.environ)]
         lines += [f"{agent} works while a daemon runs: `{programs[agent]} run`" for agent in idle]
     session.show(_facts(plan, results) | {"applied": True, "caps": capped, "doctor": checked}, lines)
     if plan.homes and healthy and not failed and asks:
@@ -337,6 +338,7 @@ def init_command(session: Session, directory: Path | None, agent: str | None) ->
     be asked and has no such agent, it says so, with the command that adds it.
     """
     from mailboxd.formats.mailbox.layout import Workspace
+    from mailboxd.formats.user.registry import all_are_served
     from mailboxd.operate.setup.plan import agent_in, create_workspace
 
     ws = Workspace((directory or session.path or Path.cwd()).resolve())
@@ -345,7 +347,9 @@ def init_command(session: Session, directory: Path | None, agent: str | None) ->
     lines = [
         f"{ws.root}: the workspace of agent {agent}",
         "made " + ", ".join(made) if made else "everything already exists",
-        f"next: check {ws.config}, start `{session.program(ws)} run`, and drop a file into mailbox/inbox/",
+        f"next: check {ws.config}, and drop a file into mailbox/inbox/: the running `run --all` serves it within 15 s"
+        if all_are_served(os.environ)
+        else f"next: check {ws.config}, start `{session.program(ws)} run`, and drop a file into mailbox/inbox/",
     ]
     missing, add = _unknown_agent(ws, agent)
     if missing:

@@ -6,9 +6,11 @@ dropped.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from mailboxd.errors import MailboxdError
@@ -16,6 +18,8 @@ from mailboxd.formats.mailbox.layout import Workspace
 from mailboxd.formats.user.state import DAMAGED, UserState, log
 
 FILE = "workspaces"
+_SERVED = "all-served.lock"
+"""Locked by the process that serves all workspaces."""
 MOST = 1_000
 """Maximum number; the oldest are dropped."""
 
@@ -51,6 +55,34 @@ def register(root: Path, environ: Mapping[str, str]) -> bool:
         log().debug("%s is not noted among the workspaces: %s", root, problem)
         return False
     return True
+
+
+@contextmanager
+def serving_all(environ: Mapping[str, str]) -> Iterator[None]:
+    """While this process serves all workspaces, `all_are_served` says so. Raises nothing."""
+    lock = -1
+    with suppress(MailboxdError, OSError), UserState.of(environ).writing() as folder:
+        lock = os.open(_SERVED, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    try:
+        yield
+    finally:
+        if lock >= 0:
+            os.close(lock)  # in a forked daemon, the other process goes on holding it
+
+
+def all_are_served(environ: Mapping[str, str]) -> bool:
+    """Whether a `mailboxd run --all` of this user runs, which serves a new workspace within some seconds."""
+    with suppress(MailboxdError, OSError), UserState.of(environ).opened() as folder:
+        if folder is not None:
+            lock = os.open(_SERVED, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            finally:
+                os.close(lock)
+    return False
 
 
 def _listed(state: UserState) -> list[Path]:
