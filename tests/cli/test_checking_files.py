@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mailboxd.cli.commands import approvals
 from tests.cli.stage import Stage
 
 PLAN = """# Prices
@@ -136,6 +137,59 @@ def test_a_rejected_file_is_opened_corrected_and_sent_again(stage: Stage, tmp_pa
     unchanged = stage.run("inbox", "--edit", id_, env={"EDITOR": "true", "VISUAL": None})
     assert "nothing was sent" in unchanged.stdout
     assert stage.run("inbox", "--edit", "nobody").exit_code == 69
+
+
+def refused(stage: Stage) -> str:
+    """A rejected file; returns the id that its command names."""
+    (stage.ws.inbox / "milk.md").write_text("---\ndeadline: soon\n---\nBuy milk.\n")
+    assert stage.receive() == "rejected"
+    return str(stage.item("rejected")["command"].split()[5])
+
+
+def editor(folder: Path, *edits: str) -> dict[str, str | None]:
+    """An editor that makes the first of these edits (of sed) when it is opened first, and so on; then none."""
+    (folder / "edits").write_text("".join(f"{edit}\n" for edit in edits))
+    program = folder / "editor"
+    program.write_text(
+        f'#!/bin/sh\ncd {folder}\nedit=$(head -n 1 edits)\nsed -i 1d edits\n[ -z "$edit" ] || sed -i "$edit" "$1"\n'
+    )
+    program.chmod(0o755)
+    return {"EDITOR": str(program), "VISUAL": None}
+
+
+def test_what_is_still_wrong_is_said_and_asked_about_before_it_is_sent(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(approvals, "can_ask", lambda: True)
+    id_ = refused(stage)
+    env = editor(tmp_path, "s/soon/later/", "s/later/2026-12-01/")
+    result = stage.run("inbox", "--edit", id_, env=env, text="edit\n")
+    assert result.exit_code == 0, result.output
+    assert "milk.md:2: deadline: " in result.stderr
+    assert "sent again as inbox/milk.md" in result.stderr
+    assert "deadline: 2026-12-01" in (stage.ws.inbox / "milk.md").read_text()
+    assert not [*(stage.ws.state / "drafts").iterdir()]
+
+
+def test_what_is_still_wrong_is_kept_as_a_draft_or_given_up(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id_ = refused(stage)
+    result = stage.run("inbox", "--edit", id_, env=editor(tmp_path, "s/soon/later/; s/milk/bread/"))
+    assert (result.exit_code, f"`{stage.program} inbox --edit {id_}` opens it" in result.stderr) == (65, True)
+    monkeypatch.setattr(approvals, "can_ask", lambda: True)
+    result = stage.run("inbox", "--edit", id_, env=editor(tmp_path, "s/later/never/"), text="keep\n")
+    assert (result.exit_code, "kept as a draft" in result.stdout) == (0, True)
+    unchanged = stage.run("inbox", "--edit", id_, env={"EDITOR": "true", "VISUAL": None})
+    assert "nothing was sent; the draft is kept" in unchanged.stdout
+    assert not [*stage.ws.inbox.iterdir()]
+    result = stage.run("inbox", "--edit", id_, env=editor(tmp_path, "s/never/2026-12-01/"))
+    assert result.exit_code == 0, result.output
+    assert "Buy bread." in (stage.ws.inbox / "milk.md").read_text(), "the draft had it"
+    (stage.ws.inbox / "milk.md").unlink()
+    result = stage.run("inbox", "--edit", id_, env=editor(tmp_path, "s/soon/later/"), text="give-up\n")
+    assert (result.exit_code, "nothing was sent" in result.stdout) == (0, True)
+    assert not [*(stage.ws.state / "drafts").iterdir(), *stage.ws.inbox.iterdir()]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from mailboxd.core.spending import standing_json
 from mailboxd.core.stopping import stopped
 from mailboxd.core.times import moment, to_epoch
 from mailboxd.core.vocabulary import STATES, Phase, in_states
-from mailboxd.errors import EXIT_NO, EXIT_OK, MailboxdError
+from mailboxd.errors import EXIT_NO, EXIT_OK, MailboxdError, MessageError
 from mailboxd.formats import health
 from mailboxd.formats.config.operator_zone import zone_of
 from mailboxd.formats.health import Grade, Trouble
@@ -344,7 +344,12 @@ def _wrapped(text: str) -> list[str]:
     multiple=True,
     help="A file, the end of an id, or TASK with its doubts; or all.",
 )
-@click.option("--edit", "edited", metavar="ID", help="Open a rejected file in your editor, and send what you save.")
+@click.option(
+    "--edit",
+    "edited",
+    metavar="ID",
+    help="Correct a rejected file in your editor, and send it if it is taken now.",
+)
 @click.option("--all", "everything", is_flag=True, help=f"All items, also of more than {MOST_ENTRIES}.")
 def inbox_command(session: Session, dismissed: tuple[str, ...], edited: str | None, everything: bool) -> None:
     """List everything that waits for you, each with the command that moves it on.
@@ -398,25 +403,58 @@ def _dismiss(session: Session, names: tuple[str, ...]) -> None:
 
 
 def _edit(session: Session, name: str) -> None:
-    """Send a corrected copy of a rejected file under its name; the rejected one is kept."""
+    """Send a corrected copy of a rejected file under its name; the rejected one is kept.
+
+    What would be rejected again is not sent. A person is asked what to do then, and without one it is kept as a draft:
+    what was written is lost only if that is wished. Raises MessageError, UnavailableError, WorldError.
+    """
+    from mailboxd.cli.commands import approvals
     from mailboxd.cli.commands.check import lines
     from mailboxd.cli.operator_actions import require_editor
     from mailboxd.cli.operator_shell import require_operator
-    from mailboxd.engine.intake.trial import rejected, send_again, taken
+    from mailboxd.engine.intake.trial import Draft, rejected, send_again, taken
 
     require_operator()
     ws, config = session.workspace(), session.config()
     with session.report() as report:
-        file, text = rejected(report, name)
+        file, before = rejected(report, name)
     require_editor()
-    after = click.edit(text, extension=".md")
-    if after is None or after == text:
-        session.answer({"sent": False}, "nothing was changed, and nothing was sent")
-        return
+    draft = Draft.of(ws, before)
+    text, kept = draft.read() or before, f"`{session.program(ws)} inbox --edit {shlex.quote(name)}` opens it"
+    while True:
+        after = click.edit(text, extension=".md")
+        if after is None or after == before:
+            is_kept = text != before and after is None
+            said = "nothing was sent; the draft is kept" if is_kept else "nothing was changed, and nothing was sent"
+            session.answer({"sent": False}, said)
+            return
+        draft.keep(after)
+        try:
+            facts = taken(ws, config, session.clock, file, after.encode())
+            break
+        except MessageError as refused:
+            if not approvals.can_ask():
+                session.tell(f"kept as a draft, and not sent: {kept}", err=True)
+                raise
+            session.tell(f"it would be rejected again: {refused}", err=True)
+        try:
+            choice = click.prompt("What now?", type=click.Choice(["edit", "keep", "give-up"]), default="edit", err=True)
+        except click.Abort:
+            choice = "keep"
+        match choice:
+            case "edit":
+                text = after
+            case "keep":
+                session.answer({"sent": False}, f"kept as a draft, and not sent: {kept}")
+                return
+            case _:
+                draft.drop()
+                session.answer({"sent": False}, "nothing was sent")
+                return
     sent = send_again(ws, file, after, "command")
+    draft.drop()
     session.tell(f"sent again as inbox/{sent}", err=True)
-    facts = taken(ws, config, session.clock, sent, after.encode())  # if it is refused, it will be in the inbox again
-    session.show({"sent": True} | facts, map(for_terminal, lines(facts, config.agent)))
+    session.show({"sent": True} | facts | {"name": sent}, map(for_terminal, lines(facts, config.agent)))
 
 
 _STATES = {state.replace(" ", "-").rpartition(":-")[2]: state for state in STATES}

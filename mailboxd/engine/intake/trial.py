@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 from mailboxd.core.events import Kind
 from mailboxd.engine.engine import Engine
@@ -15,6 +18,7 @@ from mailboxd.engine.intake.interpret import Intake
 from mailboxd.errors import MessageError, UnavailableError
 from mailboxd.formats.config.settings import settings
 from mailboxd.formats.keys import Keyring, Trust
+from mailboxd.formats.mailbox.files import directory, replace, world_errors
 from mailboxd.formats.mailbox.maildir import deliver
 from mailboxd.ledger.messages import Messages
 from mailboxd.ledger.reports import Report, opened
@@ -135,6 +139,44 @@ def rejected(report: Report, name: str) -> tuple[str, str]:
         return file, (raw or b"").decode("utf-8")
     except UnicodeDecodeError as error:
         raise UnavailableError(f"{file} is no text in UTF-8 (byte {error.start}), and cannot be edited here") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A corrected copy of a rejected file that was not sent: `.mailboxd/drafts/HASH.md`, by what was rejected."""
+
+    ws: Workspace
+    name: str
+
+    @classmethod
+    def of(cls, ws: Workspace, text: str) -> Self:
+        """The draft of the rejected file with this text."""
+        return cls(ws, f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.md")
+
+    def read(self) -> str | None:
+        """Its text; None without one. Raises WorldError."""
+        with world_errors(f"read {self._path}"), suppress(FileNotFoundError):
+            return self._path.read_text(encoding="utf-8")
+        return None
+
+    def keep(self, text: str) -> None:
+        """Write it. Raises WorldError."""
+        with world_errors(f"write {self._path}"):
+            self._path.parent.mkdir(mode=0o700, exist_ok=True)
+            with directory(self.ws.root, self.ws.state.name, _DRAFTS) as folder:
+                replace(folder, self.name, text.encode(), lambda: True)
+
+    def drop(self) -> None:
+        """Remove it. Raises WorldError."""
+        with world_errors(f"remove {self._path}"):
+            self._path.unlink(missing_ok=True)
+
+    @property
+    def _path(self) -> Path:
+        return self.ws.state / _DRAFTS / self.name
+
+
+_DRAFTS = "drafts"
 
 
 def send_again(ws: Workspace, file: str, text: str, program: str) -> str:
