@@ -624,7 +624,9 @@ def _is_unreadable(text: str) -> bool:
 def _without_detours(sentences: list[str], *, has_more: bool) -> list[str]:
     """The sentences without those that say how the author did it all the same, if others hold what came of it."""
     others = [sentence for sentence in sentences if not _WORKED_AROUND.match(sentence)]
-    return others if others and (has_more or any(map(_is_content, others))) else sentences
+    if not others or len(others) == len(sentences):
+        return sentences
+    return others if has_more or any(map(_is_content, others)) else sentences
 
 
 def _promises(sentence: str, content: Collection[str]) -> bool:

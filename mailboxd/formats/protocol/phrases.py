@@ -885,6 +885,7 @@ _WITH_SPACES = (
 _WITHOUT = (HINDI, ARABIC, CHINESE, JAPANESE, KOREAN)
 """In which words have no ends that `re` knows: it takes the vowel signs of Hindi for marks."""
 LANGUAGES = (*_WITH_SPACES, *_WITHOUT)
+_IN_OTHER_LETTERS = (RUSSIAN, UKRAINIAN, HINDI, ARABIC, CHINESE, JAPANESE, KOREAN)
 
 
 _FEWEST_WORDS = 4
@@ -918,8 +919,15 @@ def is_of_no_language(text: str) -> bool:
 
 
 def any_of(field: str, languages: Iterable[Phrases] = LANGUAGES) -> str:
-    """The pattern of one field in any of the languages."""
-    return "|".join(f"(?:{getattr(one, field)})" for one in languages)
+    """The pattern of one field in any of the languages.
+
+    Those in other letters are tried only where such a letter follows: most texts have none.
+    """
+    latin: list[str] = []
+    others: list[str] = []
+    for one in languages:
+        (others if one in _IN_OTHER_LETTERS else latin).append(f"(?:{getattr(one, field)})")
+    return "|".join([*latin, rf"(?=[\x00-\x7f]*+[^\x00-\x7f])(?:{'|'.join(others)})"] if others else latin)
 
 
 def in_a_clause(field: str) -> str:
