@@ -21,10 +21,14 @@ import nats
 from nats.aio.client import Client
 
 from mailboxd.hub.files.membership import Membership
+from mailboxd.hub.files.status import HubStatus
 from mailboxd.hub.process.api import all_of
 from mailboxd.hub.wire.members import nkey_seed
 from tests.e2e.support import MAILBOXD, Company, environment, eventually
+from tests.ledger.shapes import require
 
+SETTINGS = HubStatus(host="alpha", servers=(), send=(), accept=(), show=(), decide=(), invited={}, trouble="")
+"""What `hub status` says of a host whose hub process has said nothing yet."""
 SERVER = Path(sys.executable).parent / "nats-server"
 
 
@@ -90,6 +94,7 @@ class Host(Company):
 
     def status(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.hub("status", "--json").stdout)
+        require(found, HubStatus)
         return found
 
     def is_connected_with(self, *hosts: str) -> bool:

@@ -26,7 +26,7 @@ from mailboxd.surfaces.web.page_models import PageModels, of_host
 from mailboxd.surfaces.web.workspaces import WebWorkspaces
 from tests.e2e.support import eventually, task
 from tests.hub.conftest import Joined
-from tests.hub.farm import Host
+from tests.hub.farm import SETTINGS, Host
 from tests.hub.test_security import Spy, as_gamma
 from tests.ledger.shapes import require, require_made_of
 
@@ -49,7 +49,7 @@ def card(at: str = NOW, run: str = "r1", remembers: str = "", number: int = 1) -
 
 
 def row(signs: HostSigns, trouble: str = "") -> HostRow:
-    (found,) = HubReport({"trouble": trouble}, {"beta": signs}).rows(NOW)
+    (found,) = HubReport({**SETTINGS, "trouble": trouble}, {"beta": signs}).rows(NOW)
     require(found, HostRow)
     require_made_of(of_host(found), list[PageCard])
     return found

@@ -20,6 +20,7 @@ from mailboxd.host.clock import SystemClock
 from mailboxd.hub.client.report import HubReport
 from mailboxd.hub.files.membership import Membership
 from mailboxd.hub.files.spool import Spool
+from mailboxd.hub.files.status import PoolsStatus, ServedPool
 from mailboxd.hub.process.hub import Hub
 from mailboxd.hub.process.jobs_given import JobsGiven
 from mailboxd.hub.process.jobs_held import Job, JobsHeld
@@ -32,7 +33,7 @@ from mailboxd.hub.wire.presence import Card, HostSigns
 from mailboxd.hub.wire.sealing import seal
 from mailboxd.hub.wire.subjects import JobSubject
 from tests.e2e.support import reply, task
-from tests.hub.farm import Host, founder
+from tests.hub.farm import SETTINGS, Host, founder
 
 JOB = JobSubject("reviewer", "alpha", "msg_1")
 CHILD: dict[str, Any] = {"subtask_id": "x0", "to": "pool:reviewer", "attempt_id": "att_1"}
@@ -407,10 +408,10 @@ def test_jobs_that_an_earlier_version_has_written_down_are_read() -> None:
 
 
 def test_status_names_jobs_that_nobody_takes_and_pools_that_may_not_be_served(alpha: Process) -> None:
-    served = {"reviewer": {"agent": "rev", "slots": 2, "held": 0, "lost": 0, "may_serve": False}}
-    pools = {"served": served, "given": {"scribe": {"": 2}}, "trouble": {"scribe": "no host has taken 2 jobs"}}
-    facts = {"host": "gamma", "servers": (), "trouble": "", "invited": {}, "pools": pools}
-    said = list(HubReport({**facts, **dict.fromkeys(("send", "accept", "show", "decide"), ())}).lines())
+    served = {"reviewer": ServedPool(agent="rev", slots=2, held=0, lost=0, may_serve=False)}
+    trouble = {"scribe": "no host has taken 2 jobs"}
+    pools = PoolsStatus(served=served, given={"scribe": {"": 2}}, trouble=trouble)
+    said = list(HubReport({**SETTINGS, "host": "gamma", "pools": pools}).lines())
     assert "  pool:scribe: no host has taken 2 jobs" in said
     (why,) = [line for line in said if "does not let gamma serve pool:reviewer" in line]
     words = why.partition("on the host that founded the hub: ")[2].split()

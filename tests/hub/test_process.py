@@ -116,7 +116,7 @@ def test_a_host_that_floods_is_dropped_unread_and_named_and_others_are_heard(tmp
     assert 100 <= sum(heard) < 150
     assert hub.requests.is_read("alpha", b"?" * (8 << 20))
     assert hub.here.flooding.keys() == {"gamma"}
-    report = HubReport(hub.reporting.status() | {"invited": {}, "show": (), "decide": ()})
+    report = HubReport({**farm.SETTINGS, **hub.reporting.status()})
     assert any("flooding: the host gamma" in line for line in report.lines())
 
 
@@ -209,7 +209,7 @@ def test_a_host_of_the_earlier_wire_is_named_until_it_is_upgraded(tmp_path: Path
     for stranger in ("alpha", "zeta"):
         hub.presence.hear_older(stranger)
     assert hub.presence.hosts.keys() == {"alpha"}
-    (row,) = HubReport({"trouble": ""}, dict(hub.presence.hosts)).rows(hub.here.clock.now())
+    (row,) = HubReport(farm.SETTINGS, dict(hub.presence.hosts)).rows(hub.here.clock.now())
     assert row["state"] == "silent"
     assert "older" in row["why"]
     card = {"host": "alpha", "at": hub.here.clock.now(), "run": "r1", "number": 1}

@@ -11,7 +11,7 @@ import socket
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import ValidationError
 
@@ -21,6 +21,7 @@ from mailboxd.core.vocabulary import POOL
 from mailboxd.errors import UnavailableError, WorldError
 from mailboxd.host.system import system
 from mailboxd.hub.files.membership import STATUS, Membership
+from mailboxd.hub.files.status import HubStatus, InvitedHost, PoolsStatus, SpoolStatus
 from mailboxd.hub.files.view import NOT_RUNNING, older
 from mailboxd.hub.wire.presence import AgentCard, HostSigns, MailCard, Waiting
 
@@ -42,7 +43,7 @@ _GRADES = ("red", "amber", "green", "off")
 class HubReport:
     """The status of this host's part in the hub."""
 
-    facts: Mapping[str, Any]
+    facts: HubStatus
     """As the hub process wrote them last, with the settings of this host."""
     hosts: Mapping[str, HostSigns] = field(default_factory=dict)
     """The other hosts, as their last cards showed them."""
@@ -50,18 +51,17 @@ class HubReport:
     @property
     def trouble(self) -> str:
         """Why nothing can be sent or received; empty if it can."""
-        return str(self.facts["trouble"])
+        return self.facts["trouble"]
 
     @property
     def at(self) -> str:
         """When the hub process wrote this; empty if none did."""
-        return str(self.facts.get("at", ""))
+        return self.facts.get("at", "")
 
     @property
-    def agents(self) -> Mapping[str, Mapping[str, Any]]:
+    def agents(self) -> Mapping[str, SpoolStatus]:
         """The agents here, in lower case, and what waits in their spools."""
-        found: Mapping[str, Mapping[str, Any]] = self.facts.get("agents", {})
-        return found
+        return self.facts.get("agents", {})
 
     @property
     def waiting(self) -> dict[str, str]:
@@ -71,19 +71,22 @@ class HubReport:
     @property
     def stopped(self) -> int:
         """How much for this host the server no longer delivers, because it was delivered in vain."""
-        return int(self.facts.get("held", {}).get("stopped", 0))
+        return self.facts["held"].get("stopped", 0) if "held" in self.facts else 0
 
     @property
     def pool_troubles(self) -> dict[str, str]:
         """Why jobs that were given to a pool from here are done by nobody, and what to do, by role."""
-        found: dict[str, str] = self.facts.get("pools", {}).get("trouble", {})
-        return found
+        return self._pools["trouble"]
 
     @property
     def unlisted(self) -> tuple[str, ...]:
         """The pools of hub.yaml that the hub's list does not let this host serve."""
-        served = self.facts.get("pools", {}).get("served", {})
-        return tuple(sorted(role for role, one in served.items() if not one.get("may_serve", True)))
+        return tuple(sorted(role for role, one in self._pools["served"].items() if not one.get("may_serve", True)))
+
+    @property
+    def _pools(self) -> PoolsStatus:
+        none: PoolsStatus = {"served": {}, "given": {}, "trouble": {}}
+        return {**none, **self.facts["pools"]} if "pools" in self.facts else none
 
     def lines(self) -> Iterator[str]:
         facts = self.facts
@@ -98,10 +101,10 @@ class HubReport:
                 yield f"  {agent}: {waits}, since {places['since']}"
         if stopped := self.stopped:
             yield f"  {stopped} for {facts['host']} that the server no longer delivers: the hub process ended each time"
-        yield from _pools(facts.get("pools", {}))
+        yield from _pool_lines(self._pools)
         yield from _invited(facts["invited"])
         for role in self.unlisted:
-            yield f"  pool:{role}: {not_listed(facts['host'], role, facts['pools']['served'])}"
+            yield f"  pool:{role}: {not_listed(facts['host'], role, self._pools['served'])}"
         for role, why in sorted(self.pool_troubles.items()):
             yield f"  pool:{role}: {first_line(why)}"
         if fork := facts.get("fork"):
@@ -112,8 +115,13 @@ class HubReport:
             yield f"  a copy of this host asked at {at} to run at {where}, and was refused"
         for why in facts.get("refused_by_server", ()):
             yield f"  {first_line(why)}"
-        for name in ("send", "accept", "show", "decide"):
-            yield f"  {name}: {', '.join(facts[name]) or 'nobody'}"
+        for name, hosts in (
+            ("send", facts["send"]),
+            ("accept", facts["accept"]),
+            ("show", facts["show"]),
+            ("decide", facts["decide"]),
+        ):
+            yield f"  {name}: {', '.join(hosts) or 'nobody'}"
 
     def rows(self, now: str) -> list[HostRow]:
         """Each other host as the fleet shows it."""
@@ -174,16 +182,16 @@ def not_listed(host: str, role: str, roles: Iterable[str]) -> str:
     return f"the hub's list does not let {host} serve {POOL}{role}; on the host that founded the hub: {command}"
 
 
-def _pools(facts: Mapping[str, Any]) -> Iterator[str]:
-    for role, one in sorted(facts.get("served", {}).items()):
+def _pool_lines(pools: PoolsStatus) -> Iterator[str]:
+    for role, one in sorted(pools["served"].items()):
         lost = f", {one['lost']} taken over by others" if one["lost"] else ""
         yield f"  pool:{role} here: {one['agent']} has {one['held']} of at most {one['slots']} jobs{lost}"
-    for role, hosts in sorted(facts.get("given", {}).items()):
+    for role, hosts in sorted(pools["given"].items()):
         where = ", ".join(f"{count} with {host or 'no host yet'}" for host, count in sorted(hosts.items()))
         yield f"  pool:{role}, given from here: {where}"
 
 
-def _invited(found: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+def _invited(found: Mapping[str, InvitedHost]) -> Iterator[str]:
     for host, one in sorted(found.items()):
         if not one["used_by"]:
             yield f"  {host}: invited, and has not joined; its token is good until {one['until']}"
@@ -231,16 +239,17 @@ def other_hosts(environ: Mapping[str, str], now: str) -> list[HostRow]:
 def hub_report(membership: Membership) -> HubReport:
     """Raises UnavailableError if this host belongs to no hub, ConfigError, WorldError."""
     settings = membership.settings()
-    lists = {"send", "accept", "show", "decide"}
-    facts: dict[str, Any] = settings.model_dump(include=lists)
+    said: dict[str, Any] = {}
     try:
-        facts |= spoken(membership, {"status": True})
+        said = spoken(membership, {"status": True})
     except UnavailableError as error:
         with suppress(ValueError):
-            facts |= json.loads(membership.state.read(STATUS, largest=LARGEST) or b"{}")
-        facts["trouble"] = str(error)
+            said = json.loads(membership.state.read(STATUS, largest=LARGEST) or b"{}")
+        said["trouble"] = str(error)
     invited = {host: asdict(one) for host, one in membership.invited().items()}
-    facts |= {"host": settings.host, "servers": settings.servers, "invited": invited}
+    lists = settings.model_dump(include={"send", "accept", "show", "decide"})
+    ours = {"host": settings.host, "servers": settings.servers, "invited": invited}
+    facts = cast(HubStatus, {**lists, **said, **ours})  # what another process says has no type; a test compares it
     if (stopped := membership.stopped()) is not None:
         facts["trouble"] = stopped.sentence(settings.host)
     elif membership.joining() is not None and "let into" not in facts["trouble"]:

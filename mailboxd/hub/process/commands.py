@@ -16,6 +16,7 @@ from nats.errors import TimeoutError as NatsTimeout
 from mailboxd.errors import MailboxdError, UnavailableError
 from mailboxd.host.system import system
 from mailboxd.hub.client.report import SOCKET
+from mailboxd.hub.files.status import ProcessStatus
 from mailboxd.hub.process.founding import Founding
 from mailboxd.hub.process.here import ThisHost
 from mailboxd.hub.process.presence import Presence
@@ -34,7 +35,7 @@ class Commands:
     presence: Presence
     requests: Requests
     founding: Founding
-    status: Callable[[], dict[str, object]]
+    status: Callable[[], ProcessStatus]
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __post_init__(self) -> None:

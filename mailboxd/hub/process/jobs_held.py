@@ -25,6 +25,7 @@ from mailboxd.formats.mailbox import lock
 from mailboxd.formats.protocol.messages import ReplyMessage, TaskMessage, parse_message
 from mailboxd.hub.files.membership import HELD_JOBS
 from mailboxd.hub.files.spool import NEW, SENT
+from mailboxd.hub.files.status import ServedPool
 from mailboxd.hub.process.here import ThisHost
 from mailboxd.hub.process.jobs_given import JobsGiven
 from mailboxd.hub.process.pool_tables import LOOK, PoolTables
@@ -381,12 +382,13 @@ class JobsHeld:
         self._keep({name: replace(job, stage=JobStage.FINISHED)})
         return ""
 
-    def status(self) -> dict[str, dict[str, object]]:
+    def status(self) -> dict[str, ServedPool]:
         """The pools that this host serves, by role."""
         stages = Counter((job.role, job.stage) for job in self.jobs.values())
         return {
             role: {
-                **pool.model_dump(),
+                "agent": pool.agent,
+                "slots": pool.slots,
                 "held": stages[role, JobStage.HELD],
                 "lost": stages[role, _LOST],
                 "may_serve": self.may_serve(role),

@@ -23,6 +23,7 @@ from mailboxd.formats.mailbox.identity import read_identity
 from mailboxd.formats.protocol.messages import parse_message
 from mailboxd.hub.client.report import silence
 from mailboxd.hub.files.spool import NEW, SENT
+from mailboxd.hub.files.status import HeldMail
 from mailboxd.hub.files.view import older
 from mailboxd.hub.process.here import MOST_REFUSED, ThisHost
 from mailboxd.hub.process.requests import Requests
@@ -58,7 +59,7 @@ class Presence:
     workspaces: Workspaces
     requests: Requests
     hosts: dict[str, HostSigns] = field(default_factory=dict)
-    held: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("held", "again", "stopped"), 0))
+    held: HeldMail = field(default_factory=lambda: HeldMail(held=0, again=0, stopped=0))
     """The messages that the server holds for this host, as in `MailCard`."""
     remembers: str = ""
     """When the last run noted that it is there."""

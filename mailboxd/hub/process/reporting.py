@@ -13,6 +13,7 @@ from mailboxd.errors import WorldError
 from mailboxd.formats.health import Grade
 from mailboxd.hub.files.membership import STATUS
 from mailboxd.hub.files.spool import NEW, SENT
+from mailboxd.hub.files.status import ProcessStatus, SpoolStatus
 from mailboxd.hub.files.view import HEARD, PEERS, Heard, HubInfo, PeerInfo
 from mailboxd.hub.process.here import ThisHost, logged
 from mailboxd.hub.process.jobs_given import JobsGiven
@@ -104,14 +105,17 @@ class Reporting:
         with self.here.membership.state.writing() as folder:
             self.here.membership.state.write(folder, name, raw)
 
-    def status(self) -> dict[str, object]:
+    def status(self) -> ProcessStatus:
         """For `mailboxd hub status`."""
-        waiting: dict[str, dict[str, object]] = {}
+        waiting: dict[str, SpoolStatus] = {}
         for one in self.workspaces.spools():
             with suppress(WorldError):
                 since = one.spool.waiting_since()
-                counts = {place: len(one.spool.names(place)) for place in (NEW, SENT)}
-                waiting[one.agent.lower()] = {**counts, "since": "" if since is None else to_text(since)}
+                waiting[one.agent.lower()] = {
+                    "new": len(one.spool.names(NEW)),
+                    "sent": len(one.spool.names(SENT)),
+                    "since": "" if since is None else to_text(since),
+                }
         return {
             "pid": os.getpid(),
             "at": self.here.clock.now(),
