@@ -153,11 +153,21 @@ RENAMED = {"attempt.finished": Kind.ATTEMPT_ENDED}
 """Kinds that had another name in version 1."""
 
 
+_KINDS = {kind.value: kind for kind in Kind}
+_ROLES = {role.value: role for role in Role}
+
+
+def recorded_event(kind: str, task: str | None, data: dict[str, Any], role: str, actor: str) -> Event:
+    """The event that was recorded so, as of the present version. Raises ValueError."""
+    present, values = upcast(kind, data)
+    return Event(present, task, values, _ROLES.get(role) or Role(role), actor)
+
+
 def upcast(kind: str, data: dict[str, Any]) -> tuple[Kind, dict[str, Any]]:
     """An event as of the present version. Raises ValueError for one of a newer version."""
     version = data.get("v", 1)
     if version == VERSION:
-        return Kind(kind), data
+        return _KINDS.get(kind) or Kind(kind), data
     if version != 1:
         raise ValueError(f"an event of version {version} was recorded by a newer mailboxd; this one reads {VERSION}")
     match kind:

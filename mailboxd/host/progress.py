@@ -17,6 +17,10 @@ def silent(_what: str, _done: int, _all: int) -> None:
 
 def stepwise(items: Iterable[T], what: str, total: int, progress: Progress) -> Iterator[T]:
     """Yield the items; report the beginning, each completed item, and the end."""
+    return iter(items) if progress is silent else _reported(items, what, total, progress)
+
+
+def _reported(items: Iterable[T], what: str, total: int, progress: Progress) -> Iterator[T]:
     done = 0
     progress(what, 0, total)
     for item in items:

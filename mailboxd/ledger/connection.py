@@ -39,6 +39,12 @@ def update(table: str, columns: tuple[str, ...], counts: tuple[str, ...] = ()) -
     return f"UPDATE {table} SET {changes} WHERE id = ?"
 
 
+def _changed(change: tuple[str, Change]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The columns and the counts that a change is of."""
+    _, (columns, counts) = change
+    return tuple(columns), tuple(counts)
+
+
 @cache
 def _several(insert: str, count: int) -> str:
     """The INSERT of so many rows, which takes less time than as many for one; empty if it is no plain INSERT."""
@@ -163,9 +169,9 @@ class Connection(sqlite3.Connection):
             for sql, same in groupby(writes.values(), itemgetter(0)):
                 self._write_rows(sql, [values for _, values in same])
         if (changes := self._changes.pop(table, None)) is not None:
-            for row_id, (columns, counts) in changes.items():
-                sql = update(table, tuple(columns), tuple(counts))
-                super().execute(sql, (*columns.values(), *counts.values(), row_id))
+            for (columns, counts), same in groupby(changes.items(), _changed):
+                rows = [(*new.values(), *added.values(), row_id) for row_id, (new, added) in same]
+                super().executemany(update(table, columns, counts), rows)
 
     def _write_rows(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
         if len(rows) == 1:

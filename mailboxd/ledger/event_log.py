@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from json.encoder import encode_basestring_ascii as _quoted
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic_core import to_json
 
-from mailboxd.core.events import VERSION, Event, Role, upcast
+from mailboxd.core.events import VERSION, Event, recorded_event
 from mailboxd.core.explain.describe import describe, summarize
 from mailboxd.core.model import Task
 from mailboxd.errors import WorldError
@@ -48,8 +48,7 @@ class Recorded:
     hash: str
 
 
-@dataclass(frozen=True, slots=True)
-class Tip:
+class Tip(NamedTuple):
     """The end of the chain: the next event is chained to it."""
 
     seq: int
@@ -112,8 +111,7 @@ def read(db: sqlite3.Connection, task: str | None = None, after: int = 0) -> Ite
 
 def _event(kind: str, task: str | None, data: str, role: str, actor: str) -> Event:
     """The event in a row, as of the present version. Raises ValueError."""
-    present, values = upcast(kind, json.loads(data))
-    return Event(present, task, values, Role(role), actor)
+    return recorded_event(kind, task, json.loads(data), role, actor)
 
 
 def line(row: EventRow) -> str:

@@ -24,11 +24,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic_core import from_json
 
-from mailboxd.core.events import Event, Kind, Role, upcast
+from mailboxd.core.events import Event, Kind, recorded_event
 from mailboxd.errors import EXIT_CONFIG, DamagedError
 from mailboxd.host.system import system
 from mailboxd.ledger import event_log
@@ -451,8 +451,7 @@ def files_of(root: Path) -> list[Path]:
     return []
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """A line of the journal: its file and number, its text, and what it says."""
 
     path: Path
@@ -603,8 +602,7 @@ class _Replay:
                 raise DamagedError(f"{entry.where}: event {row[0]} is not what was recorded")
         self.tip = Tip(row[0], said["hash"])
         self._rows.append((*row, said["hash"]))
-        kind, data = upcast(row[2], said["data"])
-        self._events.append(Event(kind, row[3], data, Role(row[4]), row[5]))
+        self._events.append(recorded_event(row[2], row[3], said["data"], row[4], row[5]))
         if len(self._rows) >= _EVENTS_AT_ONCE:
             self.complete()
 

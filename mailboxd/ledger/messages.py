@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -287,10 +287,11 @@ class Messages:
         ).fetchone()
         return None if row is None else (row[0], row[1], row[2])
 
-    def awaits_filing(self, name: str, stamp: Mapping[str, Any]) -> bool:
-        """Whether this very file was judged and only waits to be moved."""
-        rows = self._db.execute("SELECT stamp FROM messages WHERE path IS NULL AND name = ?", (name,))
-        return any(json.loads(row[0]) == dict(stamp) for row in rows)
+    def awaiting_filing(self, names: Iterable[str]) -> list[tuple[str, dict[str, Any]]]:
+        """Name and stamp of the files called so that were judged and only wait to be moved."""
+        sql = "SELECT name, stamp FROM messages WHERE path IS NULL AND name IN (SELECT value FROM json_each(?))"
+        rows = self._db.execute(sql, (json.dumps(list(names)),))
+        return [(name, json.loads(stamp)) for name, stamp in rows]
 
     def is_filed(self, path: str) -> bool:
         return self._db.execute("SELECT 1 FROM messages WHERE path = ?", (path,)).fetchone() is not None

@@ -387,7 +387,8 @@ def _check_ended(db: Connection, event: Event) -> None:
 
 
 def _message_recorded(db: Connection, event: Event) -> None:
-    _insert_named(db, "messages", {**event.data["message"], "task": event.task, "at": event.data["at"]})
+    row = {**event.data["message"], "task": event.task, "at": event.data["at"]}
+    db.write_later("messages", insert("messages", tuple(row)), tuple(columns_of(row).values()))
 
 
 _REJECTED = "UPDATE messages SET dismissed = ?1 WHERE verdict = 'rejected' AND dismissed IS NULL"
@@ -417,7 +418,7 @@ def _message_dismissed(db: Connection, event: Event) -> None:
 
 
 def _message_filed(db: Connection, event: Event) -> None:
-    db.execute("UPDATE messages SET path = ? WHERE id = ?", (event.data["path"], event.data["id"]))
+    db.change_later("messages", event.data["id"], {"path": event.data["path"]})
 
 
 def _message_undelivered(db: Connection, event: Event) -> None:

@@ -144,15 +144,16 @@ class Arrivals:
         if mail is None:
             return IntakeResult([], more=False)
         scan, times = mail.scan, [mail.scan.next_scan_at]
-        # one that was taken, and not moved because of a crash or an obstacle, waits to be filed
-        waits = self.engine.store.messages.awaits_filing
+        refused = [(_file(one), one.error) for one in scan.refused]
+        names = [file.name for _, file, _ in mail.arrivals] + [file.name for file, _ in refused]
+        # what was taken, and not moved because of a crash or an obstacle, waits to be filed
+        waiting = self.engine.store.messages.awaiting_filing(names) if names else []
         for arrival, file, parsed in mail.arrivals:
-            if not waits(file.name, file.stamp):
+            if (file.name, file.stamp) not in waiting:
                 times.append(self._take(arrival, file, parsed, mail.now))
-        for refused in scan.refused:
-            file = _file(refused)
-            if not waits(file.name, file.stamp):
-                self.intake.reject(file, refused.error)
+        for file, error in refused:
+            if (file.name, file.stamp) not in waiting:
+                self.intake.reject(file, error)
         self._read_until, self._is_behind = scan.read_until, scan.read_until < mail.now
         self.is_catching_up = scan.truncated and not scan.read_until
         return IntakeResult([time for time in times if time is not None], scan.truncated)

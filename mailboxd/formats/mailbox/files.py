@@ -9,8 +9,8 @@ import stat
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from mailboxd.core.entrance import prepared_name
 from mailboxd.errors import WorldError, world_error
@@ -25,8 +25,7 @@ class ObstructedError(WorldError):
     """One file cannot be moved or written (immutable, a mount point, gone). Others can: continue with them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stamp:
+class Stamp(NamedTuple):
     """Identity of a file's content: as long as the stamp is the same, so is the content, as far as can be known."""
 
     dev: int

@@ -10,7 +10,7 @@ from types import NoneType
 from typing import Any
 
 from mailboxd.core.approvals import Action, digest, in_words
-from mailboxd.core.events import VERSION, Event, Kind, Role, passed, upcast
+from mailboxd.core.events import VERSION, Event, Kind, Role, passed, recorded_event
 from mailboxd.core.json_codec import from_json
 from mailboxd.core.lifecycle import TRANSITIONS, Trigger
 from mailboxd.core.outcomes import PromptText
@@ -159,13 +159,12 @@ class Record:
             if type(version) is int and version > VERSION:
                 self.notes[f"{where}: event {seq} was recorded by a newer mailboxd, and is not judged"] = None
                 return
-            kind, data = upcast(said["kind"], said["data"])
-            event = Event(kind, said["task"], data, Role(said["role"]), said["actor"])
+            event = recorded_event(said["kind"], said["task"], said["data"], said["role"], said["actor"])
             for kind_of, problem in self._judge(seq, where, at, event):
                 if self.partial and kind_of in _FOLLOWS:
                     continue
-                check = Check.APPROVALS if kind.startswith(("approval.", "action.")) else Check.RULES
-                yield Finding(check, kind_of, where, f"event {seq} ({kind}): {problem}")
+                check = Check.APPROVALS if event.kind.startswith(("approval.", "action.")) else Check.RULES
+                yield Finding(check, kind_of, where, f"event {seq} ({event.kind}): {problem}")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             what = f"{type(error).__name__}: {error}"[:200]
             yield Finding(Check.RULES, "no-event", where, f"event {seq} cannot be read as mailboxd writes it: {what}")

@@ -19,7 +19,7 @@ import os
 import socket
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, suppress
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -179,7 +179,7 @@ class Memory:
     def keep(self, file: str, stamp: Stamp, checked_at: float) -> None:
         """Remember it. A server that is killed meanwhile leaves nothing, and the next one checks."""
         os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, json.dumps((file, astuple(stamp), checked_at)).encode(), 0)
+        os.pwrite(self._descriptor, json.dumps((file, stamp, checked_at)).encode(), 0)
 
 
 _MEMORY_BYTES = 16_384
