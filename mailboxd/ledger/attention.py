@@ -7,6 +7,7 @@ and what keeps the daemon from working. `of_task`, `of_approval` and `of_trouble
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import stat
@@ -30,6 +31,7 @@ from mailboxd.formats.mailbox import lock
 from mailboxd.formats.mailbox.files import directory, read_file
 from mailboxd.formats.mailbox.unread import Unread, new_tasks, sent_again, unread_mail
 from mailboxd.formats.mailbox.unread import unread as unread_files
+from mailboxd.formats.user.registry import all_are_served
 from mailboxd.host.systemd_units import start_command
 
 if TYPE_CHECKING:
@@ -253,9 +255,11 @@ def of_configuration(ws: Workspace, pid: int | None) -> Item | None:
     except ConfigError as error:
         first, *others = str(error).split("\n")
         more = f"; and {len(others)} more (`mailboxd config` prints all)" if others else ""
-        then = (
-            "; the daemon goes on with the one that it has read, and could not start again" if pid is not None else ""
-        )
+        then = ""
+        if pid is not None:
+            then = "; the daemon goes on with the one that it has read, and could not start again"
+        elif all_are_served(os.environ):
+            then = "; the running `run --all` starts the daemon within 15 s of a change"
         text = f"the configuration is invalid: {one_line(first)}{more}{then}"
         return Item(Need.CONFIG, text, error.fix or f"${{EDITOR:-vi}} {shlex.quote(str(ws.config))}")
     return None

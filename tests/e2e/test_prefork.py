@@ -212,9 +212,13 @@ def test_a_broken_configuration_keeps_nobody_else_from_working(host: Host, tmp_p
 def test_one_that_was_given_up_is_tried_again_when_its_configuration_changes(host: Host) -> None:
     beta = host.company["beta"]
     sound = beta.config.read_text()
-    beta.config.write_text("agent: beta\nlimits: {turns: many}\n")
     host.start()
+    host.until_said("INFO beta mailboxd: ready")
+    beta.config.write_text("agent: beta\nlimits: {turns: many}\n")
+    os.kill(host.pid("beta"), signal.SIGKILL)
     host.until_said(rf"ERROR beta mailboxd: given up \(exit status {CONFIG}\): .*; a change of {beta.config} does too")
+    (item,) = (one for one in host.status("beta")["attention"] if one["kind"] == "config")
+    assert item["text"].endswith("; the running `run --all` starts the daemon within 15 s of a change")
     beta.config.write_text("agent: beta\nlimits: {turns: none}\n")
     eventually(lambda: host.said().count("beta mailboxd: given up") == 2, 40, host.said)
     beta.config.write_text(sound)
