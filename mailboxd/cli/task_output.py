@@ -95,7 +95,7 @@ def _needs(keys: list[str]) -> str:
 def _says(node: TreeNode, name: str) -> str:
     """The task's own cause of waiting, its error, its result or its title."""
     if node["need"] not in (None, "subtasks"):
-        return node["held"] or node["reason"]
+        return node["reason"]
     if node["phase"] in ("failed", "cancelled"):
         return node["error"] or node["reason"]
     return node["result_summary"] or (node["title"] if node["title"] != name else "")

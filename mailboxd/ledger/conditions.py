@@ -48,6 +48,11 @@ def _is_open(task: str) -> str:
     return OPEN.replace("phase", f"{task}.phase")
 
 
+def _needs_turn(t: str) -> str:
+    """Whether the ready task of this alias needs nothing but a turn of its executor."""
+    return f"{t}.unmet = 0 AND {t}.parent_live = 1 AND {t}.kids = 0"
+
+
 def _own_need(t: str) -> str:
     """Why the task of this alias itself waits for a person; NULL if it does not."""
     pending = (
@@ -57,7 +62,7 @@ def _own_need(t: str) -> str:
     return (
         f"CASE WHEN {t}.phase IN {ENDED} THEN NULL"
         f" WHEN {t}.held <> '' THEN 'hold'"
-        f" WHEN {t}.phase = 'execution_ready' THEN CASE WHEN {t}.unmet = 0 AND {t}.parent_live = 1 AND {t}.kids = 0"
+        f" WHEN {t}.phase = 'execution_ready' THEN CASE WHEN {_needs_turn(t)}"
         f"  AND {t}.executor IN (SELECT key FROM {MISSING_AGENTS}) THEN 'agent' END"
         f" WHEN {t}.phase = 'circuit_open' THEN 'circuit'"
         f" WHEN {t}.phase IN ('executing', 'awaiting_approval')"
@@ -98,6 +103,30 @@ NEED = (
     f" AND {_SUBTASKS_WAIT} THEN 'subtasks' END)"
 )
 """Why the task (`t`) waits for a person, as an `attention.Need`; NULL if it does not."""
+
+
+def _line(text: str) -> str:
+    """The first line of this text."""
+    return f"substr({text}, 1, instr({text} || char(10), char(10)) - 1)"
+
+
+def _missing(agents: str) -> str:
+    return f"(SELECT 'waits for an agent: ' || {_line('value')} FROM {MISSING_AGENTS} WHERE key IN ({agents}))"
+
+
+_ASKED = (
+    f"(SELECT 'waits for approval ' || lower(substr(p.id, -6)) || ': ' || {_line('p.requested_action')}"
+    " FROM approvals p WHERE p.task = t.id AND p.status = 'pending' ORDER BY p.rowid LIMIT 1)"
+)
+_REVIEWERS = "SELECT o.agent FROM outbox o WHERE o.task = t.id AND o.kind = 'run_turn' AND o.state = 'pending'"
+REASON = (
+    f"CASE WHEN t.phase IN {ENDED} THEN t.reason WHEN t.held <> '' THEN t.held ELSE coalesce(CASE"
+    f" WHEN t.phase IN ('executing', 'awaiting_approval') THEN {_ASKED}"
+    f" WHEN t.phase = 'execution_ready' AND {_needs_turn('t')} THEN {_missing('t.executor')}"
+    f" WHEN t.phase IN ('spec_review', 'spec_gate', 'quality_gate') THEN {_missing(_REVIEWERS)} END, t.reason) END"
+)
+"""Why the task (`t`) is where it is: why it is held, the approval or the missing agent that it waits for, or else the
+reason of its latest change of phase."""
 WAITING_FOR_PERSON = f"(SELECT t.id, t.phase, t.updated_at, t.seq, {_OWN_NEED} AS need FROM tasks t WHERE {OPEN})"
 """Open tasks with what they themselves need a person for, if anything. Costs O(open tasks)."""
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from mailboxd.core.sanitize import one_line
 from mailboxd.core.vocabulary import TERMINAL, Mode, Phase, child_status, is_id, state_of, task_status
 from mailboxd.errors import DamagedError, UnavailableError, WorldError
-from mailboxd.ledger.conditions import BELOW, LABELLED, NEED, OPEN, RUNNABLE
+from mailboxd.ledger.conditions import BELOW, LABELLED, NEED, OPEN, REASON, RUNNABLE
 from mailboxd.ledger.database import connect, mark_of, other_schema, recreation, schema_version, store_error
 from mailboxd.ledger.meta import PEERS, Meta
 
@@ -38,7 +38,7 @@ SUMMARY = (
     f't.id, t.local_id, t.task_id, t.key, t.title, t.mode, t.phase, {NEED} AS need, t.sender AS "from",'
     " t.executor AS agent, t.attempt,"
     " t.result <> '' AS has_result, t.kids AS children_total, t.kids_completed AS children_completed,"
-    " t.kids_failed AS children_failed, t.reason, t.created_at, t.updated_at"
+    f" t.kids_failed AS children_failed, {REASON} AS reason, t.created_at, t.updated_at"
 )
 """The columns of `tasks t` for a one-line summary; see `summary`."""
 

@@ -18,7 +18,7 @@ from mailboxd.core.times import to_epoch
 from mailboxd.core.vocabulary import Join, Mode, Phase, Synthesis, is_id, state_of
 from mailboxd.core.votes import Copy, votes_of
 from mailboxd.errors import UnavailableError
-from mailboxd.ledger.conditions import BELOW, ENDED, LABELLED, NEED, OPEN, SUITS, in_state
+from mailboxd.ledger.conditions import BELOW, ENDED, LABELLED, NEED, OPEN, REASON, SUITS, in_state
 from mailboxd.ledger.policies import Policies
 from mailboxd.ledger.prompts import text_of
 from mailboxd.ledger.reports import RECENT, SUMMARY, Report, Row, status_of, summary, with_state
@@ -62,7 +62,8 @@ if TYPE_CHECKING:
 _TASK = (
     f"t.id, t.local_id, t.task_id, t.subtask_id, t.title, t.mode, t.phase, {NEED} AS need, t.sender, t.executor,"
     " t.runtime, t.key,"
-    " t.depth, t.reason, t.error, t.findings, t.notes, t.answer, t.result, t.result_summary, t.planned_actions,"
+    f" t.depth, {REASON} AS reason, t.error, t.findings, t.notes, t.answer, t.result, t.result_summary,"
+    " t.planned_actions,"
     " t.spec, t.policy, t.attempt, t.held, t.spent_tokens, t.spent_usd, t.turns, t.stronger, t.failures,"
     " t.rework, t.stalls, t.circuit_open, t.not_before, t.due, t.broadcast, t.origin,"
     " t.created_at, t.updated_at, t.dispatched_at, t.completed_at, p.local_id AS parent, r.local_id AS root"

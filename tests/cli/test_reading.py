@@ -23,7 +23,9 @@ from mailboxd.daemon.health_writer import Health
 from mailboxd.formats.mailbox import lock
 from mailboxd.host.sdnotify import Notifier
 from mailboxd.ledger.database import mark_of
+from tests.cli.asking import PUBLISH, ask
 from tests.cli.stage import NOW, Stage, child
+from tests.cli.test_inbox import put
 from tests.ledger.crowd import multiply
 
 QUESTION = "---\ntype: question\n---\n\nWhich figures?\n"
@@ -96,6 +98,25 @@ def test_status_lists_blocked_tasks_with_hints(stage: Stage) -> None:
     assert items["lost"]["kind"] == "circuit"
     assert "no reviewer" in items["unreviewed"]["text"]
     assert f"-> mailboxd -w {stage.ws.root} retry lost\n" in stage.run("status").stdout
+
+
+def test_the_reason_of_a_task_is_why_it_waits_wherever_that_is_listed(stage: Stage) -> None:
+    put(stage, "---\ntask_id: print\nafter: write\n---\n\n# Print the programme\n\n20 copies.\n")
+    stage.clock.advance(61)
+    stage.tick()
+    (approval,) = ask(stage, "publishes", PUBLISH)
+    stage.create("orphan")
+    stage.lacks(alpha="there is no agent alpha\nwith details")
+    reasons = {
+        "print": "it is to follow write, which is not known here",
+        "publishes": f"waits for approval {approval[-6:].lower()}: run make publish",
+        "orphan": "waits for an agent: there is no agent alpha",
+    }
+    for listed in (stage.json("status")["open_tasks"], stage.json("ls")):
+        assert {row["local_id"]: row["reason"] for row in listed} == reasons
+    for name, reason in reasons.items():
+        assert stage.json("show", name)["reason"] == stage.json("show", "--tree", name)["reason"] == reason
+        assert reason in stage.run("show", "--tree", name, env={"COLUMNS": "200"}).stdout
 
 
 def test_work_for_an_agent_that_is_no_more_is_blocked_wherever_that_is_counted(stage: Stage) -> None:
