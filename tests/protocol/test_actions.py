@@ -80,7 +80,10 @@ def item(fields: str) -> str:
         ("- {id: a, argv: [x]}", "bad-action", "kind"),
         ("- {id: ../a, kind: manual, action: x}", "bad-id", "../a"),
         ("- {id: -a, kind: manual, action: x}", "bad-id", "-a"),
-        ("- {kind: manual, action: x}", "bad-id", "not a valid id for an action"),
+        ("- {kind: manual, action: x}", "bad-id", "the first action has no `id:`"),
+        ("- type: command\n  command: [touch, x]", "bad-id", "the first action has no `id:`"),
+        ("- {id: a, kind: manual, action: x}\n- {kind: manual, action: y}", "bad-id", "the second action has no `id:`"),
+        ("- {id: a, argv: [x]}", "bad-action", "the action a has no `kind:`"),
         ("- {id: a, kind: manual, action: x}\n- {id: a, kind: manual, action: y}", "bad-action", "two actions"),
         (item("kind: command"), "bad-action", "argv"),
         (item("kind: command, argv: make publish"), "bad-action", "list of words"),
@@ -314,6 +317,14 @@ def test_a_list_of_actions_is_one_whatever_comes_first_in_an_item(text: str) -> 
     assert read_actions(text) == (Action("publish", ActionKind.COMMAND, "Publish", argv=("make", "publish")),)
 
 
-@pytest.mark.parametrize("text", ["- Publish: the site\n- Tell: the team", "Of a kind: publish it", "- call them"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "- Publish: the site\n- Tell: the team",
+        "- Publish: the site\n  Note: on Friday",
+        "Of a kind: publish it",
+        "- call them",
+    ],
+)
 def test_a_list_of_words_is_prose(text: str) -> None:
     assert read_actions(text) == (Action("manual", ActionKind.MANUAL, action=text),)

@@ -423,8 +423,63 @@ def test_a_hostile_review_costs_little(between: str) -> None:
 
 def test_a_plain_answer_declares_actions_where_it_lists_them_and_not_in_prose() -> None:
     text = "Done.\n\n## Planned Actions\n\n- id: publish\n  kind: command\n  argv: [make]"
-    assert read_answer(text) == Results(text, planned_actions=(Action("publish", ActionKind.COMMAND, argv=("make",)),))
+    declared = (Action("publish", ActionKind.COMMAND, argv=("make",)),)
+    assert read_answer(text) == Results("Done.", planned_actions=declared)
+    assert read_answer(f"{text}\n\n## Notes\n\nNone.") == Results(
+        "Done.\n\n## Notes\n\nNone.", planned_actions=declared
+    )
     prose = "A plan.\n\n## Planned Actions\n\n- hire people"
     assert read_answer(prose) == Results(prose)
     broken = "Done.\n\n## Planned Actions\n\n- id: publish\n  kind: wish"
     assert isinstance(read_answer(broken), Unclear)
+    two = read_answer(f"{text}\n\n## Planned Actions\n\n- {{id: tell, kind: manual, action: Tell all}}")
+    assert isinstance(two, Results)
+    assert [action.id for action in two.planned_actions] == ["publish", "tell"]
+
+
+FORMS = (
+    "{}",
+    "Done\n\n{}",
+    "type: reply\nstatus: done\n\n## Results\n\nDone\n\n{}",
+    "---\ntype: reply\nstatus: done\n---\nDone\n\n{}",
+)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("heading", ["## Planned Actions", "## planned actions:", "## Planned Action"])
+@pytest.mark.parametrize(
+    "listed",
+    [
+        "- type: command\n  command: [touch, /tmp/x]",
+        "```yaml\n- name: tell\n  message: It is out\n```",
+        '[\n  {"tool": "exec", "with": "touch /tmp/x"}\n]',
+        "- command: touch /tmp/x",
+    ],
+)
+def test_a_list_of_what_is_no_action_is_asked_about_in_every_form(form: str, heading: str, listed: str) -> None:
+    answer = read_answer(form.format(f"{heading}\n\n{listed}\n"))
+    assert isinstance(answer, Unclear)
+    assert "the first action has no `id:`" in answer.problems[0]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "heading", ["### Planned Actions", "# Planned actions", "**Planned Actions**", "## Planned Actions (1)"]
+)
+def test_a_list_of_actions_under_another_heading_is_asked_about(form: str, heading: str) -> None:
+    answer = read_answer(form.format(f"{heading}\n\n- id: publish\n  kind: command\n  argv: [make]\n"))
+    assert isinstance(answer, Unclear)
+    assert "heading as `## Planned Actions`" in answer.problems[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```markdown\n## Planned Actions\n\n- id: publish\n  kind: command\n```",
+        "## Planned Actions\n\nnone",
+        "## Planned Actions\n\n- Publish: the site\n- Tell: the team",
+        "### Planned Actions\n\n- hire people",
+    ],
+)
+def test_prose_about_planned_actions_is_part_of_a_plain_answer(text: str) -> None:
+    assert read_answer(f"So it is.\n\n{text}") == Results(f"So it is.\n\n{text}")

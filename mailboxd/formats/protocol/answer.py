@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import tzinfo
 
@@ -53,7 +53,7 @@ from mailboxd.formats.protocol.messages import (
 )
 from mailboxd.formats.protocol.plan import MAX_BYTES, SUBTASKS, Known, claimed_plans, parse_plan
 from mailboxd.formats.protocol.residue import SILENT_TOKENS, block_around, cleaned
-from mailboxd.formats.protocol.spec import actions_in, actions_of, claims, rewritten
+from mailboxd.formats.protocol.spec import actions_in, actions_of, claims, read_actions, rewritten
 from mailboxd.formats.protocol.strict_yaml import Yaml, flow, load
 from mailboxd.formats.protocol.suspicions import FAILED, SURE, Evasion, Kind, failure
 
@@ -62,7 +62,9 @@ SILENCE = frozenset({"REPLY_SKIP", "ANNOUNCE_SKIP", *SILENT_TOKENS})
 _NO_SUMMARY = "The tool run finished, but no final summary was produced."
 """OpenClaw's text for an agent that ran a tool and then wrote nothing."""
 
-_ACTIONS = re.compile(r"^ {0,3}##[ \t]+Planned Actions\b", re.MULTILINE | re.IGNORECASE)
+_ACTIONS = re.compile(
+    r"^ {0,3}(?:(?P<level>#{1,6})[ \t]+|\*\*)(?P<heading>Planned Actions?\b[^\n]*)$", re.MULTILINE | re.IGNORECASE
+)
 _OBJECT = re.compile(r"\{\s*\"type\"\s*:\s*\"(?:plan|reply|question|review|ack)\"", re.IGNORECASE)
 _TASKS = re.compile(r"(?:^|[{,])[ \t]*[\"']?(?:sub[_-]?)?tasks[\"']?[ \t]*:", re.MULTILINE | re.IGNORECASE)
 _WRAPPED = re.compile(r"\A[{\s]*[\"']?(?:plan|dag)[\"']?[ \t]*:", re.IGNORECASE)
@@ -549,6 +551,9 @@ def _reply(form: Form, body: Body, problems: list[str], asked: Asked) -> Answer:
         return _confirmed(correction.claim, asked)
     answer = _meaning(message)
     if isinstance(answer, Results):
+        lines = answer.text.split("\n")
+        if misplaced := next((lines[at] for at, _, is_section in _listed_actions(answer.text) if not is_section), None):
+            return _unclear(_misplaced(misplaced))
         from mailboxd.formats.protocol import evasions
 
         if evasions.denies(answer.text) and not (correction is not None and correction.claim):
@@ -906,16 +911,48 @@ def _evaded(text: str, found: Evasion, asked: Asked) -> Answer:
     return Failure(text)
 
 
-def _with_actions(text: str) -> Results:
-    """A result without front matter. Planned actions in it count only if they are a list, not prose."""
+def _with_actions(text: str) -> Answer:
+    """A result without front matter. A list under `## Planned Actions` declares actions and is no part of the result;
+    prose there is."""
+    lines = text.split("\n")
+    actions: tuple[Action, ...] = ()
+    kept, after = [], 0
+    for start, end, is_section in _listed_actions(text):
+        if not is_section:
+            return _unclear(_misplaced(lines[start]))
+        listed = read_actions("\n".join(lines[start + 1 : end]), path="Planned Actions", first_line=start + 2)
+        actions = merged(actions, listed)
+        kept += lines[after:start]
+        after = end
+    rest = "\n".join([*kept, *lines[after:]]).strip()
+    return Results(rest or text, planned_actions=actions)
+
+
+def _listed_actions(text: str) -> Iterator[tuple[int, int, bool]]:
+    """Each list of actions below a heading like `Planned Actions`: the line of the heading, the line behind the part,
+    and whether it is the section of that name. Fenced headings are quoted."""
     if not _ACTIONS.search(text):
-        return Results(text)
-    try:
-        sections = split_body(text, path=PATH).sections
-    except MessageError:
-        return Results(text)  # too many headings: a long result
-    declared = [section for section in sections if section.is_called("Planned Actions") and claims(section.text)]
-    return Results(text, planned_actions=actions_in(tuple(declared)))
+        return
+    lines = text.split("\n")
+    inside = _fenced(lines)
+    for start, line in enumerate(lines):
+        found = None if inside[start] else _ACTIONS.match(line)
+        if found is None:
+            continue
+        level = len(found["level"] or "") or 6
+        ends = re.compile(rf" {{0,3}}#{{1,{level}}}[ \t]")
+        later = range(start + 1, len(lines))
+        end = next((i for i in later if not inside[i] and ends.match(lines[i])), len(lines))
+        if claims("\n".join(lines[start + 1 : end])):
+            called = _named(Section(found["heading"])).is_called("Planned Actions")
+            yield start, end, level == 2 and called
+
+
+def _misplaced(line: str) -> str:
+    return (
+        f"There is a list of actions under {excerpt(line.strip())}, where no person would be asked about them. Write "
+        f"the heading as `## Planned Actions`. {_QUOTING}"
+    )
 
 
 def _as_vote(answer: Answer, asked: Asked) -> Answer:

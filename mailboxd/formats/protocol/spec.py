@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from mailboxd.core.approvals import Action, ActionKind
+from mailboxd.core.approvals import Action, ActionKind, merged
 from mailboxd.core.checks import path_problem
 from mailboxd.core.model import Check, Spec
 from mailboxd.core.sanitize import excerpt, storable_text
@@ -88,11 +88,21 @@ def _list_of(
     return items
 
 
+def _id_of(what: str, source: Source, fields: Mapping[str, Yaml], where: Path) -> str:
+    name = source.text(fields.get("id", ""), (*where, "id"))
+    if not name:
+        number = int(where[-1]) + 1
+        nth = {1: "first", 2: "second", 3: "third"}.get(number, f"{number}th")
+        source.fail("bad-id", f"the {nth} {what} has no `id:`", (*where, "id"), f"Give each {what} an id of its own.")
+    if not is_id(name):
+        problem = f"{excerpt(name)} is not a valid id for {'an' if what == 'action' else 'a'} {what}"
+        source.fail("bad-id", problem, (*where, "id"), ID_RULE)
+    return name
+
+
 def _check(source: Source, item: Yaml, where: Path) -> Check:
     fields = source.mapping(item, where)
-    name = source.text(fields.get("id", ""), (*where, "id"))
-    if not is_id(name):
-        source.fail("bad-id", f"{excerpt(name)} is not a valid id for a check", (*where, "id"), ID_RULE)
+    name = _id_of("check", source, fields, where)
     kinds = [kind for kind in _KINDS if kind in fields]
     if len(kinds) != 1:
         source.fail("bad-check", f"the check {name} needs exactly one of {', '.join(_KINDS)}", where)
@@ -188,7 +198,17 @@ _MAX_DEPTH = 8
 MANUAL_ID = "manual"
 _MAX_TEXT = 262_144
 _ITEM = re.compile(r"^[ \t]*(?:-[ \t]+[\"']?\w+[\"']?[ \t]*:|-[ \t]*\{|\[[ \t]*\{|\[[ \t]*$)", re.MULTILINE)
-_NAMED = re.compile(r"(?:^[ \t]*+(?:-[ \t]*+)?|[{,][ \t]*+)[\"']?(?:id|kind)[\"']?[ \t]*:", re.MULTILINE)
+_NAMED = re.compile(
+    r"(?:^[ \t]*+(?:-[ \t]*+)?|[{,][ \t]*+)"
+    r"[\"']?(?:id|kind|type|action|argv|args|command|cmd|run|shell|script|tool|url)[\"']?[ \t]*:",
+    re.MULTILINE,
+)
+"""A key of an action, or a word that models write for one."""
+_DATA = re.compile(
+    r"^[ \t]*+(?:-[ \t]*\{|\[\s*+\{|-[ \t]+[\"']?\w+[\"']?[ \t]*:[^\n]*\n[ \t]+[\"']?[a-z][a-z0-9_-]*[\"']?[ \t]*:)",
+    re.MULTILINE,
+)
+"""An item in braces or with a second key, which prose does not have."""
 _NOTHING = frozenset({"", "none", "no", "nothing", "n/a", "na", "nil"})
 _NEEDED: Mapping[ActionKind, tuple[str, ...]] = {
     ActionKind.COMMAND: ("argv",),
@@ -267,13 +287,12 @@ def actions_of(source: Source, value: Yaml, where: Path) -> tuple[Action, ...]:
 
 def _action(source: Source, item: Yaml, where: Path) -> Action:
     fields = _flat(source, item, where)
-    name = source.text(fields.get("id", ""), (*where, "id"))
-    if not is_id(name):
-        source.fail("bad-id", f"{excerpt(name)} is not a valid id for an action", (*where, "id"), ID_RULE)
+    name = _id_of("action", source, fields, where)
     word = source.text(fields.get("kind", ""), (*where, "kind"))
     if word not in tuple(ActionKind):
         hint = f"Expected: {', '.join(ActionKind)}."
-        source.fail("bad-action", f"the action {name} has the unknown kind {excerpt(word)}", (*where, "kind"), hint)
+        said = f"has the unknown kind {excerpt(word)}" if word else "has no `kind:`"
+        source.fail("bad-action", f"the action {name} {said}", (*where, "kind"), hint)
     kind = ActionKind(word)
     known = (*_ALWAYS, *_NEEDED[kind], *_OPTIONAL[kind])
     if unknown := next((key for key in fields if key not in known), None):
@@ -396,8 +415,9 @@ def _is_prose(action: Action) -> bool:
 
 
 def claims(text: str) -> bool:
-    """Whether the text is meant as a list of actions: items that are mappings with an `id:` or `kind:`."""
-    return _ITEM.search(text) is not None and _NAMED.search(text) is not None
+    """Whether the text is meant as a list of actions: items that are mappings, right or not. `- Tell: the team` is
+    prose."""
+    return _ITEM.search(text) is not None and (_NAMED.search(text) is not None or _DATA.search(text) is not None)
 
 
 def _is_nothing(text: str) -> bool:
@@ -516,9 +536,12 @@ def rewritten(spec: Spec, text: str) -> Spec | None:
 
 
 def actions_in(sections: tuple[Section, ...]) -> tuple[Action, ...]:
-    """The planned actions in the sections. Raises MessageError if they are invalid."""
-    section = next((section for section in sections if section.name == "planned actions"), None)
-    return read_actions(section.text, path="Planned Actions", first_line=section.line) if section else ()
+    """The planned actions in all sections of that name. Raises MessageError if they are invalid."""
+    found: tuple[Action, ...] = ()
+    for section in sections:
+        if section.name == "planned actions":
+            found = merged(found, read_actions(section.text, path="Planned Actions", first_line=section.line))
+    return found
 
 
 def _criteria(spec: Spec, section: Section | None, expected: str) -> tuple[str, ...]:
