@@ -144,8 +144,8 @@ ITEM = {"task": "q3", "text": f"asks {HOSTILE * 20}", "since": BEGAN, "until": N
 def standing(agent: str, **more: Any) -> Any:
     return {
         "agent": agent, "workspace": f"/ws/{agent}", "state": "ok", "why": "", "health": "green", "troubles": [],
-        "daemon": {"running": True, "pid": 7}, "inbox": 0, "open": 0, "phases": {}, "states": {}, "attention": [],
-        "attention_count": 0, "latest": NOW, **more,
+        "daemon": {"running": True, "stopping": False, "pid": 7}, "inbox": 0, "open": 0,
+        "phases": {}, "states": {}, "attention": [], "attention_count": 0, "latest": NOW, **more,
     }  # fmt: skip
 
 

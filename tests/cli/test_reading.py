@@ -54,7 +54,7 @@ def test_an_empty_workspace_has_a_status(stage: Stage) -> None:
     found = stage.json("status")
     assert found["workspace"] == str(stage.ws.root)
     assert found["agent"] == "alpha"
-    assert found["daemon"] == {"running": False, "pid": None}
+    assert found["daemon"] == {"running": False, "stopping": False, "pid": None}
     assert (found["tasks"], found["open"], found["attention"], found["next"]) == ({}, 0, [], None)
     assert found["messages"] == {"received": 0, "archived": 0, "rejected": 0, "pending": 0, "sent": 0}
 
