@@ -12,6 +12,7 @@ from mailboxd.host.progress import Progress, silent
 from mailboxd.host.system import system
 from mailboxd.ledger import event_log
 from mailboxd.ledger.database import connect, is_storage_error, migrations, path_of, schema_version, store_error
+from mailboxd.ledger.presence import require_database
 
 _BESIDE = ("-wal", "-shm", "-journal")
 """Endings of the files that SQLite keeps beside a database, and applies to whatever database is there."""
@@ -52,8 +53,7 @@ def back_up(source: Path, target: Path, progress: Progress = silent) -> int:
 
     The copy is verified before it gets its name. Raises UnavailableError if `target` exists, WorldError.
     """
-    if not source.exists():
-        raise UnavailableError(f"{source}: there is no database yet; the daemon creates it")
+    require_database(source)
     require_free(target)
     hidden = target.with_name(f".{target.name}.tmp")
     try:

@@ -18,8 +18,9 @@ from typing import NamedTuple
 from mailboxd.errors import DamagedError, WorldError
 from mailboxd.ledger import event_log
 from mailboxd.ledger.backup import make_durable, prove, remove
-from mailboxd.ledger.database import connect, mark_of, migrations, recreation, storage_errors
+from mailboxd.ledger.database import connect, migrations, recreation, storage_errors
 from mailboxd.ledger.event_log import GENESIS, Tip, chain
+from mailboxd.ledger.presence import lost
 
 _NEWEST = 1_000
 """Events at the end of the chain that are checked; `mailboxd db verify` checks all."""
@@ -34,8 +35,8 @@ class DatabaseCheck:
     exists: bool
     schema: int = 0
     known: int = 0
-    lost: bool = False
-    """Whether it is missing although its mark says that there was one."""
+    lost: str = ""
+    """How it is known that it was lost (`presence.lost`)."""
     damage: tuple[str, ...] = ()
     """Errors that SQLite reports about the file."""
     broken: str = ""
@@ -46,8 +47,8 @@ class DatabaseCheck:
 
 def check_database(path: Path) -> DatabaseCheck:
     """Check the database at `path` read-only; works on a damaged one. Raises WorldError if it cannot be opened."""
-    if not path.exists():
-        return DatabaseCheck(str(path), exists=False, lost=mark_of(path).exists())
+    if (how := lost(path)) or not path.exists():
+        return DatabaseCheck(str(path), exists=path.exists(), lost=how)
     with closing(connect(path, read_only=True)) as db:
         try:
             return _check_database(db, path)

@@ -368,11 +368,17 @@ def _write(file: int, raw: bytes) -> None:
 
 def _cut_torn_line(file: int) -> int:
     """Cut half a last line off; returns the size of the rest."""
-    size = end = os.fstat(file).st_size
+    end = _end_of_lines(file)
+    if end != os.fstat(file).st_size:
+        os.ftruncate(file, end)
+    return end
+
+
+def _end_of_lines(file: int) -> int:
+    """Where the last whole line ends; 0 if there is none."""
+    end = os.fstat(file).st_size
     while end and os.pread(file, 1, end - 1) != b"\n":
         end -= 1
-    if end != size:
-        os.ftruncate(file, end)
     return end
 
 
@@ -393,8 +399,8 @@ def _last_position(file: int, name: str) -> Position:
 
 
 def _last_line(file: int, start: bytes) -> bytes:
-    """The last line that begins so, except for the first of the file; empty if there is none."""
-    mark, end = b"\n" + start, os.fstat(file).st_size
+    """The last whole line that begins so, except for the first of the file; empty if there is none."""
+    mark, end = b"\n" + start, _end_of_lines(file)
     while end:
         begin = max(end - _BLOCK, 0)
         block = os.pread(file, end - begin + len(mark), begin)  # with a mark that begins in it and ends behind it
@@ -449,6 +455,18 @@ def files_of(root: Path) -> list[Path]:
     with suppress(FileNotFoundError):
         return sorted(path for path in folder.iterdir() if _DAY_FILE.fullmatch(path.name))
     return []
+
+
+def last_event_in(files: Iterable[Path]) -> int:
+    """The number of the last event in files of the journal; 0 if they have none. Raises OSError, DamagedError."""
+    for path in sorted(files, reverse=True):
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if _end_of_lines(fd):
+                return _last_position(fd, path.name).tip.seq
+        finally:
+            os.close(fd)
+    return 0
 
 
 class Entry(NamedTuple):

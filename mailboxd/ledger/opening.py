@@ -1,8 +1,8 @@
 """Opening the database of a workspace: only the right one, only if it is sound, and never a new or older one in its
 place.
 
-The file `mailboxd.db.id` beside the database holds its id (`meta.uuid`). If it exists without a database, the database
-was deleted; if the ids differ, it was replaced. A restored backup and a rebuilt database have the same id.
+The file `mailboxd.db.id` beside the database holds its id (`meta.uuid`). If it or a journal exists without a database,
+the database was deleted; if the ids differ, it was replaced. A restored backup and a rebuilt database have the same id.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from mailboxd.ledger.database import (
 from mailboxd.ledger.event_log import Tip
 from mailboxd.ledger.integrity import DatabaseFile, Seal
 from mailboxd.ledger.journal import Journal, uuid_of
+from mailboxd.ledger.presence import lost
 from mailboxd.ledger.store import Store
 
 _UUID = "uuid"
@@ -48,15 +49,13 @@ def open_workspace(database: Path, now: str, *, thorough: bool = False, accept_o
     require_file(database)
     mark = mark_of(database)
     expected = _read_mark(mark)
-    nothing = ""
-    if database.exists() and database.stat().st_size:
+    if nothing := lost(database):
+        if not accept_older:
+            raise DamagedError(f"{database}: {nothing}. {_how(database)}")
+    elif database.exists() and database.stat().st_size:
         nothing = _prepare(database, expected, thorough=thorough)
         if nothing and not accept_older:
             raise OutdatedError(f"{older(database, nothing)}. {_put_aside(database)}")
-    elif expected:
-        nothing = f"the database is {'empty' if database.exists() else 'missing'}, but {mark.name} says there was one"
-        if not accept_older:
-            raise DamagedError(f"{database}: {nothing}. {_how(database)}")
     store = Store.open(database, now)
     try:
         with storage_errors(store.db):

@@ -17,8 +17,9 @@ from mailboxd.core.sanitize import one_line
 from mailboxd.core.vocabulary import TERMINAL, Mode, Phase, child_status, is_id, state_of, task_status
 from mailboxd.errors import DamagedError, UnavailableError, WorldError
 from mailboxd.ledger.conditions import BELOW, LABELLED, NEED, OPEN, REASON, RUNNABLE
-from mailboxd.ledger.database import connect, mark_of, other_schema, recreation, schema_version, store_error
+from mailboxd.ledger.database import connect, other_schema, recreation, schema_version, store_error
 from mailboxd.ledger.meta import PEERS, Meta
+from mailboxd.ledger.presence import require_database
 
 if TYPE_CHECKING:
     from mailboxd.core.events import Kind
@@ -46,12 +47,7 @@ SUMMARY = (
 @contextmanager
 def opened(path: Path) -> Iterator[Report]:
     """Open a report on the database. Raises UnavailableError if there never was one, WorldError if it is damaged."""
-    if not path.exists():
-        if mark_of(path).exists():
-            raise DamagedError(
-                f"{path}: the database is missing, but {mark_of(path).name} is there; {recreation(path)}"
-            )
-        raise UnavailableError(f"{path}: there is no database yet; `mailboxd init` or the daemon creates it")
+    require_database(path)
     db = connect(path, read_only=True)
     try:
         yield Report(db)

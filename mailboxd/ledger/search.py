@@ -21,6 +21,7 @@ from mailboxd.core.vocabulary import state_of
 from mailboxd.errors import Refused, StoreError, UnavailableError
 from mailboxd.ledger.conditions import NEED
 from mailboxd.ledger.event_log import sentence
+from mailboxd.ledger.presence import require_database
 from mailboxd.ledger.reports import status_of
 
 VERSION = "4"
@@ -185,8 +186,7 @@ class Index:
 
     def _opened(self) -> sqlite3.Connection:
         if self._db is None:
-            if not self._main.exists():
-                raise UnavailableError(f"{self._main}: there is no database yet; the daemon creates it")
+            require_database(self._main)
             self._db = sqlite3.connect(self._path.resolve().as_uri(), uri=True, isolation_level=None)
             self._path.chmod(0o600)
             self._db.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")

@@ -49,7 +49,7 @@ DATABASE = DatabaseCheck(
     f"{ROOT}/.mailboxd/mailboxd.db", exists=True, schema=1, known=1, latest="2026-11-21T11:00:00.000Z"
 )
 NO_DATABASE = DatabaseCheck("/db", exists=False)
-LOST_DATABASE = DatabaseCheck("/db", exists=False, lost=True)
+LOST_DATABASE = DatabaseCheck("/db", exists=False, lost="it is missing, but mailboxd.db.id says there was one")
 CHANGED = changed(Path(DATABASE.path), "tasks: 1 row differs")
 """Why a daemon gave up."""
 DIRECTORIES = tuple(Directory(path, "directory", 1000, 0o700, True) for path in PATHS)

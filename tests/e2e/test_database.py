@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from mailboxd.ledger.store import Store
 from tests.e2e.conftest import Found
 from tests.e2e.support import MAILBOXD, Agent, cpu_ticks, environment, eventually, reply, task
 
@@ -50,7 +51,19 @@ def bad_page(path: Path) -> None:
     path.write_bytes(raw)
 
 
-@pytest.mark.parametrize("hurt", [bad_page, Path.unlink])
+def deleted(path: Path) -> None:
+    """As by `rm .mailboxd/mailboxd.db*`: with its mark, so that only the journal says that there was one."""
+    for beside in path.parent.glob(f"{path.name}*"):
+        beside.unlink()
+
+
+def made_anew(path: Path) -> None:
+    """Deleted, and a new one is in its place that nothing was recorded in: as a refused command once left it."""
+    deleted(path)
+    Store.open(path, "2026-01-01T00:00:00.000Z").close()
+
+
+@pytest.mark.parametrize("hurt", [bad_page, Path.unlink, deleted, made_anew])
 def test_a_database_that_is_damaged_or_gone_is_neither_used_nor_replaced(
     found: Found, hurt: Callable[[Path], None]
 ) -> None:
@@ -68,20 +81,53 @@ def test_a_database_that_is_damaged_or_gone_is_neither_used_nor_replaced(
             assert words in done.stderr
         assert (path.read_bytes() if path.exists() else None) == before
     copies = list(path.parent.glob("mailboxd.db.damaged-*"))
-    assert [copy.read_bytes() for copy in copies] == ([before] if before else [])
+    assert [copy.read_bytes() for copy in copies] == ([before] if hurt is bad_page else [])
     assert (alpha.inbox / "next.md").exists()
     status = alpha.call("status")
     assert status.returncode == 1
     assert "red" in status.stdout
 
 
-@pytest.mark.parametrize("words", [("cancel", "job"), ("init", "--agent", "alpha")])
-def test_no_command_makes_a_new_database_in_the_place_of_one_that_is_gone(found: Found, words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("lose", [Path.unlink, deleted])
+@pytest.mark.parametrize("words", [("cancel", "job"), ("answer", "job", "Yes."), ("init", "--agent", "alpha")])
+def test_no_command_makes_a_new_database_in_the_place_of_one_that_is_gone(
+    found: Found, words: tuple[str, ...], lose: Callable[[Path], None]
+) -> None:
     alpha = worked(found)
-    database(alpha).unlink()
+    lose(database(alpha))
     done = alpha.call(*words)
     assert done.returncode == TRY_AGAIN, done.stderr
     assert not database(alpha).exists()
+
+
+@pytest.mark.parametrize("lose", [deleted, made_anew])
+def test_where_only_the_journal_says_that_there_was_a_database_every_view_says_so(
+    found: Found, lose: Callable[[Path], None]
+) -> None:
+    alpha = worked(found)
+    last = alpha.query("SELECT max(seq) AS seq FROM v_events")[0]["seq"]
+    lose(database(alpha))
+    alpha.drop("next.md", task("next"))
+    views = ((), ("inbox",), ("ls", "--all"), ("status",), ("why", "job"), ("search", "job"), ("doctor",), ("run",))
+    for words in (*views, ("db", "backup", str(alpha.root.parent / "copy.db"))):
+        done = alpha.call(*words)
+        assert done.returncode, words
+        said = done.stdout + done.stderr
+        assert f"ends with event {last}" in said.replace("\n", " "), f"{words}: {said}"
+        assert "db rebuild --replace" in said, f"{words}: {said}"
+        assert "intact" not in said
+    assert alpha.call("db", "rebuild", "--replace").returncode == 0
+    alpha.run()
+    assert (alpha.phase("job"), alpha.phase("next")) == ("completed", "completed")
+
+
+def test_a_deleted_database_can_be_given_up_for_what_the_mailbox_shows(found: Found) -> None:
+    alpha = worked(found)
+    deleted(database(alpha))
+    assert alpha.call("db", "accept-older").returncode == 0
+    alpha.drop("next.md", task("next"))
+    alpha.run()
+    assert alpha.phase("next") == "completed"
 
 
 def test_a_backup_is_put_back_and_a_rebuilt_database_is_taken(found: Found, tmp_path: Path) -> None:

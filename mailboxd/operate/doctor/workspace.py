@@ -155,7 +155,7 @@ _REBUILD = "mailboxd db rebuild --replace  # from mailbox/archive/events/; stop 
 def database(facts: Facts, found: DatabaseCheck) -> Iterator[CheckResult]:
     path = shlex.quote(found.path)
     if found.lost:
-        yield error("database", f"{found.path} is missing, although there was one", _REBUILD)
+        yield error("database", f"{found.path}: {found.lost}", _REBUILD)
     elif not found.exists:
         yield note("database", "there is no database yet", _start(facts))
     elif found.damage:
