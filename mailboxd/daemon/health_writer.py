@@ -17,7 +17,7 @@ from typing import Self
 
 from mailboxd.core.times import plus
 from mailboxd.formats.health import FILE, SIZE, Component, Failed, Grade, Stopping, Trouble, failed_starts
-from mailboxd.formats.mailbox.files import directory
+from mailboxd.formats.mailbox.files import directory, world_errors
 from mailboxd.formats.mailbox.layout import Workspace
 from mailboxd.host.clock import Clock
 from mailboxd.host.sdnotify import Notifier
@@ -29,6 +29,14 @@ _EARLY = 5.0
 _WHY = 600
 _NUMBER = re.compile(r"[0-9][0-9.,]*")
 _log = logging.getLogger("mailboxd")
+
+
+def forget_end(ws: Workspace) -> None:
+    """Forget why the latest daemon ended, for an operator who has just mended that; call it with the lock of the
+    workspace. Raises WorldError.
+    """
+    with world_errors(f"remove {ws.state / FILE}"):
+        (ws.state / FILE).unlink(missing_ok=True)
 
 
 class Health:

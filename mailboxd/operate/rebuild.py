@@ -16,6 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from mailboxd.daemon import stale_database
+from mailboxd.daemon.health_writer import forget_end
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.intake.interpret import Intake
 from mailboxd.errors import UnavailableError
@@ -101,6 +102,7 @@ def rebuild(
         kept = replace_database(target, ws.database, f"{ws.database.name}.replaced-{stamp}")
         account.kept = "" if kept is None else str(kept)
         Seal(ws.database).forget()
+        forget_end(ws)
     return account
 
 

@@ -117,6 +117,9 @@ def test_where_only_the_journal_says_that_there_was_a_database_every_view_says_s
         assert "db rebuild --replace" in said, f"{words}: {said}"
         assert "intact" not in said
     assert alpha.call("db", "rebuild", "--replace").returncode == 0
+    assert not any("gave up" in line["text"] for line in alpha.json("inbox"))
+    assert "gave up" not in alpha.call("status").stdout
+    assert "the latest start failed" not in alpha.call("doctor").stdout
     alpha.run()
     assert (alpha.phase("job"), alpha.phase("next")) == ("completed", "completed")
 
@@ -124,7 +127,9 @@ def test_where_only_the_journal_says_that_there_was_a_database_every_view_says_s
 def test_a_deleted_database_can_be_given_up_for_what_the_mailbox_shows(found: Found) -> None:
     alpha = worked(found)
     deleted(database(alpha))
+    assert alpha.call("run").returncode == TRY_AGAIN
     assert alpha.call("db", "accept-older").returncode == 0
+    assert "gave up" not in alpha.call("inbox").stdout
     alpha.drop("next.md", task("next"))
     alpha.run()
     assert alpha.phase("next") == "completed"

@@ -119,6 +119,7 @@ def accept_older_command(session: Session) -> None:
     alternative: it recovers everything from the journal.
     """
     from mailboxd.daemon import stale_database
+    from mailboxd.daemon.health_writer import forget_end
     from mailboxd.engine import open
     from mailboxd.engine.intake.interpret import Intake
     from mailboxd.formats import config
@@ -131,5 +132,6 @@ def accept_older_command(session: Session) -> None:
         trust = Trust.of(Keyring.of(ws.root, os.environ), loaded.agent, loaded.signing.require)
         intake = Intake(core, accept_plain=loaded.inbox.accept_plain_files, trust=trust)
         account = stale_database.accept(core, intake, ws)
+        forget_end(ws)
     facts = {"why": account.why, "messages": account.messages, "waiting": account.waiting}
     session.answer(facts, "\n".join([f"accepted: {account.why}", *map(session.runnable, _waiting(account))]))
