@@ -43,6 +43,9 @@ from mailboxd.formats.protocol.words import (
 )
 
 _NOTHING = frozenset({"", "-", "none", "null", "n/a", "na", "no", "false", "nobody", "unassigned", "[]", "{}"})
+_NOBODY = "nobody"
+_NO_NAME = _NOTHING - {_NOBODY}
+"""Who writes that nobody shall do it may mean that it shall not be done."""
 _LIMITS = ("timeout", "budget_usd", "budget_tokens", "max_attempts", "planned_actions")
 _LINKED = re.compile(r"\[\[([^\[\]|]+)(?:\|[^\[\]]*)?\]\]|#([0-9]+)")
 _FULL_TIME = re.compile(r"[0-9-]{10}[Tt ][0-9:.]{5,18}")
@@ -291,7 +294,11 @@ class _HeadReader:
         return self.place.calendar.told(at) if self.place.calendar else at
 
     def _agent(self, key: str, value: Yaml) -> None:
-        names = self._listed(key, value)
+        names = self._listed(key, value, _NO_NAME)
+        nobody = len(names) == 1 and names[0].casefold() == _NOBODY
+        if nobody and not any(same_agent(names[0], one) for one in (self.place.agent, *self.place.agents)):
+            self.head.doubts.append(f"{key}: {_NOBODY} is no agent; {self.place.agent} does the work")
+            return
         found = [self.place.agent_called(name) for name in names]
         if all(found):
             if len(set(found)) > 1:
@@ -355,7 +362,7 @@ class _HeadReader:
             self._put("from", key, name)
 
     def _to(self, key: str, value: Yaml) -> None:
-        names = self._listed(key, value)
+        names = self._listed(key, value, _NO_NAME)
         own = next((name for name in names if same_agent(name, self.place.agent)), None)
         if names:
             self._put("to", key, own or names[0])
@@ -501,14 +508,15 @@ class _HeadReader:
             elif self.by_person and spelled(key) not in BOOKKEEPING and value not in ("", [], {}):
                 self.head.doubts.append(f"unknown header {excerpt(key)} is kept and has no effect")
 
-    def _listed(self, key: str, value: Yaml) -> tuple[str, ...]:
-        """The names in a list, or on one line with commas; `#12` and `[[note]]` without their marks."""
+    def _listed(self, key: str, value: Yaml, nothing: frozenset[str] = _NOTHING) -> tuple[str, ...]:
+        """The names in a list, or on one line with commas; `#12` and `[[note]]` without their marks. Words of `nothing`
+        are no names."""
         items = value if isinstance(value, list) else value.split(",") if isinstance(value, str) else None
         if items is None or not all(isinstance(item, str) for item in items) or len(items) > _MOST_NAMES:
             self._fail("wrong-type", key, "this is not a list of names", f"Write `{key}: [one, two]`.")
         names = (storable_line(str(item)).strip() for item in items)
         bare = (_LINKED.sub(lambda link: link[1] or link[2], name).removeprefix("@").strip() for name in names)
-        return tuple(dict.fromkeys(name for name in bare if name.casefold() not in _NOTHING))
+        return tuple(dict.fromkeys(name for name in bare if name.casefold() not in nothing))
 
 
 class _InPart(Exception):
