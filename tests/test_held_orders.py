@@ -166,6 +166,9 @@ def test_what_is_held_is_said_wherever_the_task_is_shown(stage: Stage, monkeypat
     assert (item["kind"], item["task"], item["command"]) == ("ending", "slow", undo)
     assert stage.json("show", "slow")["held_orders"][0]["name"] == "cancel"
     assert stage.json("ls")[0]["ending"]["text"].startswith("is cancelled in 8 s")
+    stage.clock.advance(21)
+    assert "next: slow: it is cancelled (due 13 s ago)" in stage.run("why", "slow").stdout
+    assert "slow: it is cancelled (due 13 s ago)" in stage.run("status", "--all").stdout
 
 
 def test_a_held_rejection_is_said_wherever_the_request_is_shown(stage: Stage) -> None:

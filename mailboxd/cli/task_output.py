@@ -148,5 +148,6 @@ def coming_text(coming: Coming | None, now: str, running: bool) -> str:
     if coming is None:
         return "nothing happens automatically"
     text = f"{coming['task']}: {coming['what']}" if coming["task"] else coming["what"]
-    text += f" ({when(coming['at'], now)})" if coming["at"] else ""
+    if coming["at"]:
+        text += f" ({'' if coming['at'] > now else 'due '}{when(coming['at'], now)})"
     return text if running else f"once a daemon runs: {text}"

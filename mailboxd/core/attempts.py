@@ -21,7 +21,7 @@ from mailboxd.core.conversation import (
     renew_lease,
     steer_again,
 )
-from mailboxd.core.decision_builder import DecisionBuilder, outcome_text, record_late, sha256_of
+from mailboxd.core.decision_builder import DecisionBuilder, outcome_text, record_late, record_late_end, sha256_of
 from mailboxd.core.effects import LookUp, RunTurn, Send
 from mailboxd.core.events import Kind
 from mailboxd.core.failure import failed_attempt, outcome_unknown, pause, worker
@@ -159,12 +159,12 @@ def turn_ended(builder: DecisionBuilder, ended: TurnEnded) -> None:
     if attempt is not None and attempt.id == ended.attempt_id and isinstance(ended.outcome, Succeeded):
         attempt = _close_by_late_answer(builder, ended.answer, ended.agent, Waiting.TURN) or attempt
     if attempt is None or attempt.id != ended.attempt_id or attempt.status is not AttemptStatus.RUNNING:
-        record_late(builder, ended.agent, ended.attempt_id, outcome_text(ended.outcome))
+        record_late_end(builder, ended.agent, ended.attempt_id, ended.outcome)
         if isinstance(ended.answer, Acknowledged):
             _taken_too_late(builder, ended)
         return
     if not builder.is_ordered(ended.turn_id) or not _awaits(attempt, ended):
-        record_late(builder, ended.agent, ended.attempt_id, outcome_text(ended.outcome))
+        record_late_end(builder, ended.agent, ended.attempt_id, ended.outcome)
         return
     if ended.heard:
         heard(builder, ended.heard)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mailboxd.core import corrections
-from mailboxd.core.decision_builder import DecisionBuilder, outcome_text, record_late
+from mailboxd.core.decision_builder import DecisionBuilder, record_late_end
 from mailboxd.core.effects import RunTurn, Send
 from mailboxd.core.events import Kind
 from mailboxd.core.failure import failed_attempt
@@ -151,7 +151,7 @@ def answer_ended(builder: DecisionBuilder, ended: TurnEnded) -> None:
     waits = attempt is not None and attempt.status is AttemptStatus.RUNNING and attempt.waiting_for is Waiting.ANSWER
     asked = attempt is not None and (attempt.id, attempt.question) == (ended.attempt_id, ended.question)
     if attempt is None or not waits or not asked or not builder.is_ordered(ended.turn_id):
-        record_late(builder, ended.agent, ended.attempt_id, outcome_text(ended.outcome))
+        record_late_end(builder, ended.agent, ended.attempt_id, ended.outcome)
     elif isinstance(ended.outcome, Succeeded) and isinstance(ended.answer, Results):
         text = ended.answer.text.strip()
         clarified(builder, ended.agent, text, ends=text == SKIP)

@@ -17,7 +17,7 @@ from mailboxd.core.events import Event, Kind, Role
 from mailboxd.core.json_codec import fields_to_json
 from mailboxd.core.lifecycle import Trigger
 from mailboxd.core.model import Attempt, Task, changed
-from mailboxd.core.outcomes import Aborted, Failed, Failure, Results, Succeeded, Unknown
+from mailboxd.core.outcomes import Aborted, Failed, Failure, Outcome, Results, Succeeded, Unknown
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.task_view import Context, Family, TaskView
 from mailboxd.core.vocabulary import AttemptStatus, Notice, Waiting
@@ -161,6 +161,17 @@ class DecisionBuilder:
         )
         self.see(attempt=changed(self.attempt, **changes))
 
+    def note_unknown_end(self, attempt_id: str, error: str) -> bool:
+        """Note of the latest attempt, which was given up, that its turn may go on; False if it is another one."""
+        attempt = self.attempt
+        if attempt is None or attempt.id != attempt_id or attempt.status is not AttemptStatus.ABORTED:
+            return False
+        data = {"attempt": attempt.id, "note": error, "attempt_changes": {"error_summary": error}}
+        if self._extend(_FOLLOWED_BY_CHECKPOINTS, **data) is None:
+            self.record(Kind.ATTEMPT_CHECKPOINT, **data)
+        self.see(attempt=changed(attempt, error_summary=error))
+        return True
+
     def artifact(self, kind: str, body: str, summary: str, produced_by: str, *, uri: str = "", sha256: str = "") -> str:
         """Record an artifact of the task, a text or what is at `uri`; returns its id.
 
@@ -240,6 +251,22 @@ def corrects(before: bytes, after: bytes) -> bool:
 
 def record_late(builder: DecisionBuilder, agent: str, attempt_id: str | None, said: str) -> None:
     builder.record(Kind.REPLY_LATE, agent=agent, attempt=attempt_id, said=said)
+
+
+def record_late_end(builder: DecisionBuilder, agent: str, attempt_id: str, outcome: Outcome) -> None:
+    """Record that a turn has ended for which nothing waits any more: what the agent said, or how it was stopped.
+
+    That its work may go on all the same stays with its attempt, for who looks at the task.
+    """
+    match outcome:
+        case Succeeded():
+            record_late(builder, agent, attempt_id, outcome_text(outcome))
+        case Failed(error) | Aborted(error):
+            how = "stopped" if isinstance(outcome, Aborted) else "failed"
+            builder.record(Kind.REPLY_LATE, agent=agent, attempt=attempt_id, said=first_line(error), how=how)
+        case Unknown(error):
+            if not builder.note_unknown_end(attempt_id, error):
+                builder.record(Kind.REPLY_LATE, agent=agent, attempt=attempt_id, said=first_line(error), how="unknown")
 
 
 def outcome_text(outcome: object) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from mailboxd.core import corrections
-from mailboxd.core.decision_builder import DecisionBuilder, outcome_text, record_late
+from mailboxd.core.decision_builder import DecisionBuilder, outcome_text, record_late_end
 from mailboxd.core.effects import LookUp, RunTurn
 from mailboxd.core.events import Kind
 from mailboxd.core.inputs import TurnEnded
@@ -211,7 +211,7 @@ def review_ended(builder: DecisionBuilder, ended: TurnEnded) -> None:
     wanted = gate is not None and task.phase.value == gate.value and ended.attempt_id == about
     wanted = wanted and builder.is_ordered(ended.turn_id)
     if gate is None or not wanted or asked is None or spoken or ended.agent not in eligible_reviewers(builder.view):
-        record_late(builder, ended.agent, ended.attempt_id, outcome_text(ended.outcome))
+        record_late_end(builder, ended.agent, ended.attempt_id, ended.outcome)
         return
     match ended.outcome, ended.answer:
         case Succeeded(), Reviewed() as reviewed:

@@ -13,7 +13,7 @@ from typing import Any
 
 from mailboxd.core import corrections, specs
 from mailboxd.core.checks import refused
-from mailboxd.core.decision_builder import DecisionBuilder, outcome_text, record_late
+from mailboxd.core.decision_builder import DecisionBuilder, outcome_text, record_late_end
 from mailboxd.core.effects import LookUp, RunTurn, Send, StopTurns
 from mailboxd.core.events import Kind, Role
 from mailboxd.core.inputs import Clarification, TurnEnded
@@ -106,7 +106,7 @@ def draft_ended(builder: DecisionBuilder, ended: TurnEnded) -> None:
     again = lost and mending.waiting_for is Waiting.LOOKUP
     awaited = awaited and builder.is_ordered(ended.turn_id)
     if not awaited or again or ended.attempt_id != fence(mending.drafts):
-        record_late(builder, ended.agent, ended.attempt_id, outcome_text(ended.outcome))
+        record_late_end(builder, ended.agent, ended.attempt_id, ended.outcome)
         return
     match ended.outcome, ended.answer:
         case Succeeded(text), Drafted(draft):

@@ -31,6 +31,8 @@ NOT_KNOWN_YET = "the hub does not know yet "
 """The beginning of the reason of what waits until another host is heard from: no person can do anything about it."""
 CANNOT_HELP = "retrying cannot help"
 """In the reason of a task that has failed for good: what has to be mended first."""
+MAY_CONTINUE = "its work may continue"
+"""In the error of an attempt whose call had to be killed: what it does elsewhere goes on, for all that is known."""
 TURN_SECONDS = 600
 """Default maximum length of a turn."""
 LOOKUP_SECONDS = 120

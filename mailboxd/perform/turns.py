@@ -20,7 +20,7 @@ from mailboxd.core.inputs import TurnEnded
 from mailboxd.core.model import Attempt, Task
 from mailboxd.core.outcomes import Aborted, Answer, Failed, Made, Outcome, Permanence, Results, Succeeded, Unknown
 from mailboxd.core.schedule import Capacity
-from mailboxd.core.vocabulary import Mode, Turn
+from mailboxd.core.vocabulary import MAY_CONTINUE, Mode, Turn
 from mailboxd.engine.engine import Engine
 from mailboxd.engine.reports import Happened, Reports
 from mailboxd.errors import ConfigError, MessageError, StoreError, WorldError
@@ -65,7 +65,7 @@ def outcome(call: Call, exit_: Exit) -> Outcome:
     if call.stopped and isinstance(found, Aborted):
         return Aborted(call.stopped)
     if call.stopped and isinstance(found, Unknown):
-        return Unknown(f"{call.stopped}; it had to be killed, and its work may continue", found.run_id)
+        return Unknown(f"{call.stopped}; it had to be killed, and {MAY_CONTINUE}", found.run_id)
     return found
 
 

@@ -22,7 +22,7 @@ from mailboxd.core.explain.model import (
 from mailboxd.core.explain.why import cause_of, explain
 from mailboxd.core.schedule import Capacity
 from mailboxd.core.times import plus
-from mailboxd.core.vocabulary import AttemptStatus, Phase, Waiting
+from mailboxd.core.vocabulary import MAY_CONTINUE, AttemptStatus, Phase, Waiting
 
 NOW = "2026-11-21T12:00:00.000Z"
 LATER = "2026-11-21T12:30:00.000Z"
@@ -311,3 +311,14 @@ def test_any_picture_is_explained_however_it_is_tangled(found: list[TaskSnapshot
     own = [cause.task for cause in causes if cause.kind not in ("attempt", "more")]
     assert own[0] == first.local_id
     assert len(own) == len(set(own))
+
+
+@pytest.mark.parametrize("phase", [Phase.CANCELLED, Phase.FAILED])
+def test_the_turn_of_ended_work_that_may_go_on_is_named_with_what_shows_it(phase: Phase) -> None:
+    killed = tried(Waiting.NOTHING, AttemptStatus.ABORTED, error=f"it was cancelled and killed, and {MAY_CONTINUE}")
+    stopped = tried(Waiting.NOTHING, AttemptStatus.ABORTED, 2, "cancelled by operator")
+    task = standing("a", phase, reason="cancelled by operator", attempts=(killed, stopped))
+    first, attempt = explain(Snapshot(NOW, 0, {task.id: task}), task.id).causes
+    assert (first.kind, attempt.kind) == ("ended", "attempt")
+    assert attempt.text.startswith(f"attempt 1 by beta: aborted: it was cancelled and killed, and {MAY_CONTINUE}")
+    assert attempt.hint == "openclaw tasks show agent:beta:mailboxd:x-1-0 --json"

@@ -8,6 +8,7 @@ import pytest
 
 from mailboxd.core.effects import LookUp, RunTurn, Send
 from mailboxd.core.events import Kind
+from mailboxd.core.explain.describe import describe
 from mailboxd.core.inputs import (
     Cancel,
     Clarification,
@@ -35,7 +36,7 @@ from mailboxd.core.outcomes import (
     Unclear,
     Unknown,
 )
-from mailboxd.core.vocabulary import AttemptStatus, Gate, Phase, Turn, Verdict, Waiting
+from mailboxd.core.vocabulary import MAY_CONTINUE, AttemptStatus, Gate, Phase, Turn, Verdict, Waiting
 from tests.core.desk import DONE, PUBLISH, Desk, again, child, plan, refused, with_policy
 
 
@@ -566,6 +567,38 @@ def test_a_failed_tree_that_is_dispatched_again_runs_its_failed_part_again() -> 
     desk.handle("t", again(2))
     desk.start()
     assert desk.phases("t", "t.a", "t.b", "t.c") == ["executing", "completed", "executing", "execution_ready"]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "said"),
+    [
+        (Aborted("the task was cancelled"), "t: the turn of main was stopped: the task was cancelled"),
+        (Failed("overloaded"), "t: the turn of main, for which nothing waits any more, failed: overloaded"),
+        (Succeeded("late"), "t: main said too late, so it changes nothing: results: late"),
+    ],
+)
+def test_a_turn_of_cancelled_work_says_how_it_ended(outcome: Outcome, said: str) -> None:
+    desk = Desk()
+    desk.give()
+    (order,) = desk.orders(RunTurn)
+    desk.command("t", Cancel("operator"))
+    events = desk.handle("t", TurnEnded(order.turn, order.attempt_id, "main", outcome))
+    assert describe(events[-1], "t") == said
+    assert [event.kind.value for event in events] == ["turn.ended", "reply.late"]
+
+
+@pytest.mark.parametrize("looked_up", [True, False])
+def test_a_turn_of_cancelled_work_that_may_go_on_is_noted_with_its_attempt(looked_up: bool) -> None:
+    desk = Desk()
+    desk.give()
+    (order,) = desk.orders(RunTurn)
+    desk.command("t", Cancel("operator"))
+    error = f"the task was cancelled; it had to be killed, and {MAY_CONTINUE}"
+    unknown = TurnEnded(order.turn, order.attempt_id, "main", Unknown(error, looked_up=looked_up))
+    said = [describe(event, "t") for event in desk.handle("t", unknown)]
+    assert any(error in one for one in said)
+    assert not any("said too late" in one for one in said)
+    assert (desk.attempt().error_summary, desk.attempt().status) == (error, AttemptStatus.ABORTED)
 
 
 def test_cancelled_work_that_is_dispatched_again_stays_cancelled() -> None:

@@ -133,6 +133,8 @@ def test_the_end_of_a_turn_says_which_model_was_used() -> None:
     }
     said = describe(Event(Kind.TURN_ENDED, "tsk_1", {**AT, "turn": turn}), "")
     assert said == "the review turn of bob succeeded (acme/m-1, 3 tokens)"
+    stopped = {"turn": {**turn, "outcome": "aborted", "model": None, "usage": {}}}
+    assert describe(Event(Kind.TURN_ENDED, "tsk_1", {**AT, **stopped}), "") == "the review turn of bob was stopped"
     ended = {"ordinal": 1, "attempt_changes": {"status": "succeeded"}, "turn": turn}
     assert (
         describe(Event(Kind.ATTEMPT_ENDED, "tsk_1", {**AT, **ended}), "") == "attempt 1 succeeded (acme/m-1, 3 tokens)"

@@ -192,9 +192,18 @@ def _evidence(event: Event, data: Mapping[str, Any]) -> str:
             how = f"waits for {WaitsFor(data['waits_for']).told}: {first_line(data['why'])}"
             return f"told {data['to']} that it {'goes on' if data['waits_for'] == WaitsFor.NOTHING else how}"
         case Kind.REPLY_LATE:
-            return f"{data['agent']} said too late, so it changes nothing: {data['said']}"
+            how = _LATE.get(data.get("how", ""), "{} said too late, so it changes nothing")
+            return f"{how.format(data['agent'])}: {data['said']}"
         case _:
             return _judgement(event, data)
+
+
+_LATE: Mapping[str, str] = {
+    "stopped": "the turn of {} was stopped",
+    "failed": "the turn of {}, for which nothing waits any more, failed",
+    "unknown": "how the turn of {} ended, for which nothing waits any more, is unknown",
+}
+"""How a turn ended too late, if the agent said nothing."""
 
 
 def _kind_of(artifact: Mapping[str, Any]) -> str:
@@ -288,7 +297,12 @@ def _repeated(event: Event) -> str:
 
 def _turn(turn: Mapping[str, Any]) -> str:
     cost = _spent(turn)
-    return f"the {turn['purpose']} turn of {turn['agent']} {turn['outcome']}" + (f" ({cost})" if cost else "")
+    how = _ENDS.get(turn["outcome"], turn["outcome"])
+    return f"the {turn['purpose']} turn of {turn['agent']} {how}" + (f" ({cost})" if cost else "")
+
+
+_ENDS: Mapping[str, str] = {"aborted": "was stopped", "unknown": "has ended in an unknown way"}
+"""How a turn ended, where its outcome is no verb."""
 
 
 def _spent(turn: Mapping[str, Any]) -> str:

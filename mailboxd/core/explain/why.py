@@ -36,6 +36,7 @@ from mailboxd.core.vocabulary import (
     CANNOT_HELP,
     FOR_PERSON,
     LOOKUP_SECONDS,
+    MAY_CONTINUE,
     NO_SUCH_AGENT,
     NOT_KNOWN_YET,
     POOL,
@@ -299,13 +300,17 @@ def _walk(snapshot: Snapshot, first: TaskSnapshot) -> Iterator[Cause]:
         yield from (replace(ending, depth=depth) for ending in endings(snapshot, task.local_id))
         yield replace(cause_of(task, snapshot), depth=depth)
         yield from (replace(undo, depth=depth) for undo in _undoes(task))
-        if task.phase is Phase.CIRCUIT_OPEN:
-            yield from (_attempt(task, tried, depth + 1, snapshot) for tried in task.attempts)
+        for tried in task.attempts:
+            if task.phase is Phase.CIRCUIT_OPEN or (task.phase in _UNFINISHED and MAY_CONTINUE in tried.error):
+                yield _attempt(task, tried, depth + 1, snapshot)
         shown, hidden = _neighbours(snapshot, task)
         if shown and hidden:
             text = f"and {hidden} more; most of them wait for these"
             stack.append(Cause(task.local_id, "more", text, depth + 1))
         stack += [(neighbour, depth + 1) for neighbour in reversed(shown) if neighbour.id not in seen]
+
+
+_UNFINISHED = frozenset({Phase.FAILED, Phase.CANCELLED})
 
 
 def _neighbours(snapshot: Snapshot, task: TaskSnapshot) -> tuple[list[TaskSnapshot], int]:
@@ -336,7 +341,7 @@ def _attempt(task: TaskSnapshot, tried: AttemptSummary, depth: int, snapshot: Sn
     with_ = f" with {tried.model}" if tried.model else ""
     text = f"attempt {tried.ordinal} by {tried.executor}{with_}: {tried.status}{_took(tried)}"
     text += f": {said}" if said else ""
-    if tried.status is not AttemptStatus.UNKNOWN:
+    if tried.status is not AttemptStatus.UNKNOWN and MAY_CONTINUE not in tried.error:
         return Cause(task.local_id, "attempt", text, depth)
     run = f"run {tried.run_id}, " if tried.run_id else ""
     return Cause(
