@@ -94,10 +94,12 @@ def ask_again(builder: DecisionBuilder, reviewers: tuple[str, ...] | None = None
     else:
         _replaced(builder, gate, reviewers)
     if gate in builder.task.policy.gates and (why := _nobody_to_ask(builder.view, builder.ctx, gate)):
-        hint = f"`mailboxd retry {task.local_id} --reviewers none` has it pass without a review; or name others there. "
-        hint += "`mailboxd doctor` names what lets a reviewer be asked; then it goes on by itself."
+        hint = f"`mailboxd retry {task.local_id} --reviewers none` has it pass without a review; or name others there."
+        if not {"gates", "reviewers"} & (builder.task.policy.named or frozenset()):
+            hint += " `mailboxd doctor` names what lets a reviewer be asked; then it goes on by itself."
         raise Refused("no-reviewer", f"{task.local_id}: {why}", hint)
-    builder.amend("the operator has its reviewers asked")
+    if gate in builder.task.policy.gates:
+        builder.amend("the operator has its reviewers asked")
     return True
 
 

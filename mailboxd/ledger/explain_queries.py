@@ -130,6 +130,7 @@ def _standing(db: sqlite3.Connection, task_id: str) -> TaskSnapshot | None:
     _, local_id, word, executor, reason, error, parent, parent_live, due, not_before, has_result = row[:11]
     kids, open_children, unmet, attempt, spec_round, policy, held, changed_at, *spent = row[11:]
     phase = Phase(word)
+    named = json.loads(policy).get("named") or ()
     attempts, pending = _attempts(db, task_id), _pending(db, task_id)
     waiting = attempts[-1].waiting_for if attempts else Waiting.NOTHING
     return TaskSnapshot(
@@ -166,7 +167,8 @@ def _standing(db: sqlite3.Connection, task_id: str) -> TaskSnapshot | None:
         children=_children(db, task_id) if waiting is Waiting.CHILDREN else (),
         since=changed_at,
         held=held,
-        own_reviewers="reviewers" in (json.loads(policy).get("named") or ()),
+        own_reviewers="reviewers" in named,
+        own_gates="gates" in named,
         raised=_raised(policy, *spent) if held else "",
         held_by=_held_by(db, task_id) if parent is not None and phase not in TERMINAL else "",
     )

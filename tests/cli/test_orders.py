@@ -326,7 +326,23 @@ def test_a_task_whose_own_reviewers_cannot_be_asked_says_what_helps_and_a_retry_
     assert "can be asked now" not in stage.run("log", "job").stdout
     assert stage.run(*item["command"].split()[1:]).exit_code == 0
     assert stage.phase("job") == "completed"
-    assert "has it pass without a review" in stage.run("log", "job", env={"COLUMNS": "200"}).stdout
+    log = stage.run("log", "job", env={"COLUMNS": "200"}).stdout
+    assert "has it pass without a review" in log
+    assert "has its reviewers asked" not in log
+
+
+def test_a_task_that_asks_for_a_gate_itself_and_has_no_reviewers_names_the_command_that_helps(stage: Stage) -> None:
+    stage.create("job", policy=apply(Policy(named=frozenset()), Overrides(gates=frozenset({Gate.QUALITY_GATE}))))
+    stage.start()
+    stage.end_turn("job", "The outcome.")
+    item = stage.item("review")
+    assert item["text"] == "quality_gate is on, but no reviewer other than the executor is named"
+    why = stage.run("why", "job", env={"COLUMNS": "400"}).stdout
+    assert "after a restart with other gates.reviewers" in why
+    assert "doctor" not in why
+    assert "doctor" not in stage.run("retry", "job").stderr
+    assert stage.run(*item["command"].split()[1:]).exit_code == 0
+    assert stage.phase("job") == "completed"
 
 
 def test_other_reviewers_are_named_by_a_command(stage: Stage) -> None:

@@ -173,6 +173,8 @@ class TaskSnapshot:
     pending: tuple[PendingEffect, ...] = ()
     own_reviewers: bool = False
     """Whether it names its reviewers itself; else the configuration does."""
+    own_gates: bool = False
+    """Whether it says itself which gates are on."""
     silent: tuple[str, ...] = ()
     """Reviewers who were asked at the present gate and have not answered."""
     question: AskedQuestion | None = None

@@ -156,9 +156,11 @@ _GATES = frozenset({Phase.SPEC_REVIEW, Phase.SPEC_GATE, Phase.QUALITY_GATE})
 
 def _new_reviewers(task: TaskSnapshot) -> str:
     others = f"mailboxd retry {task.local_id} --reviewers none"
-    if task.own_reviewers:
-        how = "in place of none, name others who are to review it; or let its own be asked in OpenClaw"
-        return f"{others}  # it passes without a review; {how}, and it goes on by itself"
+    if task.own_reviewers or task.own_gates:  # doctor checks what the configuration says
+        how = "or let its own be asked in OpenClaw, and it goes on by itself"
+        if not task.own_reviewers:
+            how = "it also goes on after a restart with other gates.reviewers in .mailboxd/config.yaml"
+        return f"{others}  # it passes without a review; in place of none, name others who are to review it; {how}"
     return (
         "mailboxd doctor  # says what lets a reviewer be asked; then it goes on by itself, as after a restart with "
         f"other gates.reviewers in .mailboxd/config.yaml; or {others} (or with names in place of none)"
