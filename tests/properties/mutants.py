@@ -715,6 +715,7 @@ MUTANTS = (
         "self._read(path) or (self.hub.sign if self.hub.serves(to) else self.sign)(raw)",
         "(self.hub.sign if self.hub.serves(to) else self.sign)(raw)",
         in_town=True,
+        first=90,
     ),
     Mutant(
         "a power cut proves that a call was never made",

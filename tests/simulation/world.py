@@ -111,7 +111,7 @@ class World:
             self.engine.tick()
             before = self._given_out()
             self.engine.schedule()
-        self.store.schedule.next_due(self.engine.now)  # until then it sleeps
+            self.store.schedule.next_due(self.engine.now)  # until then it sleeps
         for agent, calls in self._given_out().items():
             assert calls <= max(before.get(agent, 0), SLOTS_PER_AGENT), f"{agent} was given work without a slot"
         for order in self.store.outbox.pending(self.clock.now(), 500):
