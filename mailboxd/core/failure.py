@@ -117,7 +117,8 @@ def failed_attempt(
         rule = CANNOT_HELP if permanent else "max_attempts is 1"
         end(builder, trigger, f"{why} ({rule})", failures=failures, error=error)
     elif trigger is Trigger.EXHAUSTED:
-        open_circuit(builder, trigger, f"{failures} attempts failed; the last: {why}", failures=failures)
+        reason = "the attempt failed" if failures == 1 else f"{failures} attempts failed; the last"
+        open_circuit(builder, trigger, f"{reason}: {why}", failures=failures)
     else:
         wait = max(pause(builder, failures), retry_after)
         builder.move(

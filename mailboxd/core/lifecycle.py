@@ -31,7 +31,7 @@ from mailboxd.core.model import Condition, Policy, Task, changed
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.specs import lint
 from mailboxd.core.stopping import stopped
-from mailboxd.core.task_view import TaskView
+from mailboxd.core.task_view import Review, TaskView
 from mailboxd.core.vocabulary import (
     TERMINAL,
     AttemptStatus,
@@ -368,6 +368,10 @@ def excluded_reviewers(view: TaskView) -> tuple[str, ...]:
     return tuple(n for n in view.task.policy.reviewers if not any(same_agent(n, one) for one in found))
 
 
+UNUSABLE = "no usable review"
+"""How the summary of a review begins that counts as `blocked` because it could not be read."""
+
+
 def _reviewed(view: TaskView, gate: Gate) -> GateVerdict | None:
     """Approved once the quorum approves; otherwise, when all verdicts are in, the most severe one."""
     asked = eligible_reviewers(view)
@@ -375,12 +379,9 @@ def _reviewed(view: TaskView, gate: Gate) -> GateVerdict | None:
         return None
     reviews = [review for review in view.reviews if review.reviewer in asked]
     verdicts = {review.reviewer: review.verdict for review in reviews}
-    by = ", ".join(
-        sorted(f"{one.reviewer} (given at {one.given_at})" if one.given_at else one.reviewer for one in reviews)
-    )
     approvals = sum(1 for verdict in verdicts.values() if verdict is Verdict.APPROVED)
     if approvals >= _needed(view.task.policy.quorum, len(asked)):
-        return Verdict.APPROVED, f"{gate}: approved by {by}"
+        return Verdict.APPROVED, f"{gate}: approved by {_by(reviews, Verdict.APPROVED)}"
     lost = [asked.reviewer for asked in view.asked_reviewers if asked.failures >= view.task.policy.max_attempts]
     silent = [name for name in asked if name not in verdicts]
     if any(name not in lost for name in silent):
@@ -388,7 +389,20 @@ def _reviewed(view: TaskView, gate: Gate) -> GateVerdict | None:
     if silent:
         return Verdict.BLOCKED, f"{gate}: {', '.join(silent)} could not review it: every turn failed"
     hardest = max(verdicts.values(), key=list(Verdict).index)
-    return hardest, f"{gate}: {hardest} by {by}"
+    if all(review.summary.startswith(UNUSABLE) for review in reviews if review.verdict is hardest):
+        return hardest, f"{gate}: {UNUSABLE} from {_by(reviews, hardest)}, even when asked again"
+    return hardest, f"{gate}: {hardest} by {_by(reviews, hardest)}"
+
+
+def _by(reviews: Iterable[Review], verdict: Verdict) -> str:
+    """Who gave the verdict, and at which peer."""
+    return ", ".join(
+        sorted(
+            f"{one.reviewer} (given at {one.given_at})" if one.given_at else one.reviewer
+            for one in reviews
+            if one.verdict is verdict
+        )
+    )
 
 
 def _needed(quorum: Quorum, reviewers: int) -> int:

@@ -16,6 +16,7 @@ from mailboxd.core.events import Kind
 from mailboxd.core.inputs import TurnEnded
 from mailboxd.core.json_codec import to_json
 from mailboxd.core.lifecycle import (
+    UNUSABLE,
     eligible_reviewers,
     excluded_reviewers,
     gate_on,
@@ -232,7 +233,7 @@ def _unclear(builder: DecisionBuilder, gate: Gate, ended: TurnEnded, unclear: Un
     if corrections.ask_again(builder, ended, unclear, _turn(builder, gate, ended.agent)):
         return
     _lost(builder, gate, ended.agent, ReviewLoss.UNREADABLE, "the review could not be read")
-    why = "\n\n".join([f"no usable review, after it was asked for {corrections.MOST} more times", *unclear.problems])
+    why = "\n\n".join([f"{UNUSABLE}, after it was asked for {corrections.MOST} more times", *unclear.problems])
     reviewed_by(builder, gate, ended.agent, Reviewed(Verdict.BLOCKED, why))
 
 

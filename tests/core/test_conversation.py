@@ -170,6 +170,9 @@ def test_a_peer_that_has_the_work_is_told_that_it_gets_no_answer() -> None:
     desk.handle("t.a", Reply("bob", Question("Which colour?")))
     assert [(send.type, send.to, send.note) for send in desk.orders(Send, "t.a")] == [("answer", "bob", "REPLY_SKIP")]
     assert desk.attempt("t.a").waiting_for is Waiting.REPLY
+    desk.handle("t.a", Reply("bob", Question("Which colour?")))
+    said = "the attempt failed: the task has asked its 0 questions (limits.questions) and asks again: Which colour?"
+    assert (desk.phase("t.a"), desk.task("t.a").reason) == (Phase.CIRCUIT_OPEN, said)
 
 
 @pytest.mark.parametrize("said", [Question("I?"), Failed("down"), Unknown("lost"), Acknowledged()])

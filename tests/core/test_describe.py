@@ -112,6 +112,12 @@ def test_every_kind_of_event_is_one_line_whatever_foreign_words_stand_in_it(kind
     assert said != f"t: {kind}"
 
 
+def test_a_review_without_a_summary_ends_with_its_reviewer() -> None:
+    review = {"gate": "spec_gate", "verdict": "approved", "reviewer": "rex", "summary": "", "findings": []}
+    said = describe(Event(Kind.REVIEW_APPENDED, "tsk_1", {**AT, "review": review}), "")
+    assert said == "spec_gate: approved by rex"
+
+
 def test_every_event_that_happens_has_its_sentence() -> None:
     world = World.begin(7)
     for _ in range(60):

@@ -8,7 +8,7 @@ import pytest
 
 from mailboxd.core.corrections import MOST
 from mailboxd.core.effects import LookUp, RunTurn, StopTurns
-from mailboxd.core.events import Role
+from mailboxd.core.events import Role, passed
 from mailboxd.core.inputs import Remedy, ReviewGiven, ReviewKind, Steer, TurnEnded, Unblock
 from mailboxd.core.model import Finding
 from mailboxd.core.outcomes import Aborted, Failed, Results, Reviewed, Succeeded, Unclear, Unknown
@@ -54,6 +54,25 @@ def test_the_hardest_word_counts_once_all_have_spoken(verdicts: tuple[Verdict, V
     assert desk.phase() is Phase.SPEC_GATE
     desk.reviews("t", "uma", verdicts[1])
     assert phase in " ".join(desk.path())
+
+
+@pytest.mark.parametrize(
+    ("quorum", "verdicts", "reason"),
+    [
+        (Quorum.ALL, (APPROVED, BLOCKED), "spec_gate: blocked by uma"),
+        (Quorum.ALL, (BLOCKED, CHANGES), "spec_gate: blocked by rex"),
+        (Quorum.ALL, (BLOCKED, BLOCKED), "spec_gate: blocked by rex, uma"),
+        (Quorum.ANY, (CHANGES, APPROVED), "spec_gate: approved by uma"),
+    ],
+)
+def test_a_gate_names_those_whose_verdict_counts(
+    quorum: Quorum, verdicts: tuple[Verdict, Verdict], reason: str
+) -> None:
+    desk = at_gate(Gate.SPEC_GATE, "rex", "uma", quorum=quorum)
+    desk.reviews("t", "rex", verdicts[0])
+    desk.reviews("t", "uma", verdicts[1])
+    steps = [step for event in desk.events("t") for step in passed(event)]
+    assert reason in [step["reason"] for step in steps]
 
 
 def test_findings_go_into_the_next_attempt() -> None:
@@ -157,6 +176,7 @@ def test_a_review_that_cannot_be_read_is_asked_for_again_with_the_reason_and_the
         assert "verdict" in desk.told("t")
     desk.ends("t", said)
     assert desk.phase() is Phase.CIRCUIT_OPEN
+    assert desk.task("t").reason == "quality_gate: no usable review from rex, even when asked again"
     assert desk.orders(RunTurn) == []
 
 

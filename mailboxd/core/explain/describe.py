@@ -228,7 +228,8 @@ def _judgement(event: Event, data: Mapping[str, Any]) -> str:
             review = data["review"]
             at = f", given at {review['given_at']}" if review.get("given_at") else ""
             by = f"{review['reviewer']}{at}"
-            return f"{review['gate']}: {review['verdict']} by {by}: {first_line(review['summary'])}"
+            said = f": {first_line(review['summary'])}" if review["summary"] else ""
+            return f"{review['gate']}: {review['verdict']} by {by}{said}"
         case Kind.REVIEW_LOST:
             return f"{data['gate']}: no verdict from {data['reviewer']} ({data['why']}): {first_line(data['said'])}"
         case Kind.APPROVAL_REQUESTED:
