@@ -19,10 +19,10 @@ from mailboxd.core.explain.model import (
     Snapshot,
     TaskSnapshot,
 )
-from mailboxd.core.explain.why import cause_of, explain
+from mailboxd.core.explain.why import cause_of, explain, told_to_sender
 from mailboxd.core.schedule import Capacity
 from mailboxd.core.times import plus
-from mailboxd.core.vocabulary import MAY_CONTINUE, AttemptStatus, Phase, Waiting
+from mailboxd.core.vocabulary import MAY_CONTINUE, AttemptStatus, Phase, Waiting, WaitsFor
 
 NOW = "2026-11-21T12:00:00.000Z"
 LATER = "2026-11-21T12:30:00.000Z"
@@ -322,3 +322,17 @@ def test_the_turn_of_ended_work_that_may_go_on_is_named_with_what_shows_it(phase
     assert (first.kind, attempt.kind) == ("ended", "attempt")
     assert attempt.text.startswith(f"attempt 1 by beta: aborted: it was cancelled and killed, and {MAY_CONTINUE}")
     assert attempt.hint == "openclaw tasks show agent:beta:mailboxd:x-1-0 --json"
+
+
+def test_what_a_peer_says_that_it_waits_for_is_passed_on_to_the_sender_of_the_whole_work() -> None:
+    waits = replace(tried(Waiting.REPLY), peer_waits=(WaitsFor.PERSON, "stopped because it was handed over too often"))
+    part = standing("a.part", Phase.EXECUTING, attempts=(waits,), due=LATER, parent="tsk_a")
+    whole = standing("a", Phase.EXECUTING, attempts=(tried(Waiting.CHILDREN),), children=(part.id,), open_children=1)
+    told = told_to_sender(explain(Snapshot(NOW, 1, {whole.id: whole, part.id: part}), whole.id))
+    said = "a.part waits for a person at beta: stopped because it was handed over too often"
+    assert told == (WaitsFor.PERSON, said)
+    goes_on = replace(part, attempts=(tried(Waiting.REPLY),))
+    assert told_to_sender(explain(Snapshot(NOW, 1, {whole.id: whole, part.id: goes_on}), whole.id)) == (
+        WaitsFor.NOTHING,
+        "",
+    )

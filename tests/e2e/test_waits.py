@@ -60,3 +60,20 @@ def test_a_sender_hears_that_its_work_goes_on_while_that_takes_long(found: Found
     assert alpha.phase("job") == "executing"
     alpha.until("job")
     company.at_rest()
+
+
+@pytest.mark.slow
+def test_the_beginning_of_a_chain_hears_where_its_work_waits_for_a_person(found: Found) -> None:
+    passes_on = {"match": {"kind": "work"}, "times": "1", "plan": {"y": {**PLAN["x"], "agent": "gamma"}}}
+    agents = {"alpha": ALPHA, "beta": {**ALPHA, "rules": [passes_on]}, "gamma": BETA}
+    company = found(agents, daemons=list(agents), synthesis="concat")
+    for agent in company.agents.values():
+        agent.start()
+    alpha, gamma = company["alpha"], company["gamma"]
+    alpha.drop("go.md", task("job", plan=PLAN))
+    eventually(lambda: "waits for a person at gamma: stopped because" in causes(alpha, "job"), 60, alpha.last_words)
+    assert "waits for a person at beta: " in causes(alpha, "job")
+    gamma.call("retry", gamma.json("ls")[0]["local_id"])
+    assert "Mended." in alpha.until("job")["result"]
+    assert [item for item in alpha.json("inbox") if item["kind"] == "peer"] == []
+    company.at_rest()

@@ -101,6 +101,8 @@ class Cause:
     """The whole text of a question, if `text` has only its first line."""
     hint: str = ""
     """The remedy: a command, with a comment after two spaces and `#`; or only words."""
+    at_peer: WaitsFor = WaitsFor.NOTHING
+    """What the peer that has the work says that it waits for."""
 
     @property
     def command(self) -> str:

@@ -222,10 +222,20 @@ _TOLD: Mapping[str, WaitsFor] = {
 
 def cause_for_sender(explanation: Explanation) -> Cause | None:
     """The cause of waiting that the sender of a task is told; None if it goes on."""
-    causes = [cause for cause in explanation.causes if cause.kind in _TOLD and (cause.hint or cause.at or cause.then)]
+    causes = [cause for cause in explanation.causes if _is_told(cause)]
     # what a person must do comes before what passes by itself
-    causes.sort(key=lambda cause: _TOLD[cause.kind] not in FOR_PERSON)
+    causes.sort(key=lambda cause: _waits_for(cause) not in FOR_PERSON)
     return next(iter(causes), None)
+
+
+def _is_told(cause: Cause) -> bool:
+    """Whether the sender is told. What a peer says is passed on, so that a chain hears of it up to its beginning."""
+    is_news = cause.kind in _TOLD and (cause.hint or cause.at or cause.then)
+    return bool(is_news) or cause.at_peer is not WaitsFor.NOTHING
+
+
+def _waits_for(cause: Cause) -> WaitsFor:
+    return _TOLD.get(cause.kind, cause.at_peer)
 
 
 def told_to_sender(explanation: Explanation) -> tuple[WaitsFor, str]:
@@ -234,7 +244,7 @@ def told_to_sender(explanation: Explanation) -> tuple[WaitsFor, str]:
     if cause is None:
         return WaitsFor.NOTHING, ""
     where = f"{cause.task} " if cause.depth else ""
-    return _TOLD[cause.kind], first_line(f"{where}{cause.text}", _TOLD_CHARS)
+    return _waits_for(cause), first_line(f"{where}{cause.text}", _TOLD_CHARS)
 
 
 _TOLD_CHARS = 300
@@ -497,9 +507,14 @@ def _reply(task: TaskSnapshot, tried: AttemptSummary, snapshot: Snapshot) -> Cau
     text += f"; the host {tried.holder} has it" if tried.holder else ""
     text += ", and has missed its heartbeat" if tried.silent else ""
     away = snapshot.away.get(tried.executor.lower(), "")
-    then = "without a reply its outcome counts as unknown"
+    then = "without a reply its outcome counts as unknown" if task.due else ""
     return Cause(
-        task.local_id, "reply", f"{text}; {away}" if away else text, at=task.due, then=then if task.due else ""
+        task.local_id,
+        "reply",
+        f"{text}; {away}" if away else text,
+        at=task.due,
+        then=then,
+        at_peer=tried.peer_waits[0] if tried.peer_waits else WaitsFor.NOTHING,
     )
 
 
