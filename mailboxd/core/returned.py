@@ -38,10 +38,10 @@ class Before:
 class Return(StrEnum):
     """What a file that has returned is; the values say why, after `this copy was not taken, because`."""
 
-    UNFINISHED = "that copy is still being put away"
+    UNFINISHED = "that copy was still being put away"
     PUT_BACK = "it is unchanged since then, by its modification time: a program that synchronizes may have put it back"
-    OPEN = "that task has not ended"
-    JUST_ENDED = "that task ended less than ten minutes before"
+    OPEN = "that task had not ended then"
+    JUST_ENDED = "that task had ended less than ten minutes before"
     NEW = "it is work of its own"
     HELD = "it is work of its own, and held"
 

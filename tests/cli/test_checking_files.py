@@ -72,6 +72,10 @@ def test_a_text_that_was_taken_before_and_a_backup_are_named_as_such(stage: Stag
     take(stage, "milk.md", "Buy milk.\n")
     (doubt,) = stage.json("send", "--check", str(file))["doubts"]
     assert doubt == "it was taken on 2026-11-21 from inbox/milk.md: it would not be done again"
+    (task,) = stage.json("ls")
+    said = stage.run("send", "--check", str(file)).stdout
+    assert "to send it" not in said
+    assert f"to have that done again: mailboxd -w {stage.ws.root} retry {task['local_id']}" in said
     backup = file.rename(tmp_path / "milk.md.bak")
     assert "by its name it is a backup of milk.md" in stage.run("send", "--check", str(backup)).stdout
 
@@ -94,7 +98,9 @@ def test_a_message_about_known_work_is_judged_by_that(
     take(stage, "1.md", SENT.format("", "map"))
     (tmp_path / "2.md").write_text(text)
     assert stage.json("send", "--check", str(tmp_path / "2.md"))["verdict"] == verdict
-    assert said in stage.run("send", "--check", str(tmp_path / "2.md")).stdout
+    shown = stage.run("send", "--check", str(tmp_path / "2.md")).stdout
+    assert said in shown
+    assert ("to send it" in shown) is (verdict == "accepted")
     assert [task["title"] for task in stage.json("ls")] == ["Print the map"], "nothing is recorded"
 
 

@@ -451,6 +451,6 @@ def test_the_same_text_again_is_not_done_again_and_a_person_is_told(stage: Stage
     assert put(stage, "Rake the leaves\n", "garden (1).md") == "duplicate"
     first = f"the same text was taken on 2026-11-21 from inbox/garden.md as the task {task['local_id']}"
     assert stage.item("warning")["text"] == (
-        f"garden (1).md: {first}; this copy was not, because that task has not ended. To have it done again, run that"
-        f" again (`mailboxd retry {task['local_id']}`), or change a word in it, or drop it again later"
+        f"garden (1).md: {first}; this copy was not, because that task had not ended then. To have it done again, run"
+        f" that again (`mailboxd retry {task['local_id']}`), or change a word in it, or drop it again later"
     )

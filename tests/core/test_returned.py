@@ -94,7 +94,7 @@ def test_while_the_work_is_open_a_copy_is_the_same_work() -> None:
     desk.clock.advance(DAY)
     assert drop(desk) == "duplicate"
     assert tasks(desk) == [name]
-    assert "because that task has not ended" in notice(desk)
+    assert "because that task had not ended then" in notice(desk)
     assert f"`mailboxd retry {name}`" in notice(desk)
 
 

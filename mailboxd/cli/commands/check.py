@@ -40,7 +40,7 @@ def show(session: Session, file: str) -> None:
         return
     facts = taken(ws, config, session.clock, name, raw)
     send = f"cp -- {shlex.quote(file)} {shlex.quote(str(ws.inbox))}/" if file != _STANDARD_INPUT else ""
-    session.show(facts, map(for_terminal, lines(facts, config.agent, send)))
+    session.show(facts, map(for_terminal, lines(facts, config.agent, send, session.program(ws))))
 
 
 def _content(file: str, most: int) -> bytes:
@@ -57,8 +57,8 @@ def _content(file: str, most: int) -> bytes:
     return raw
 
 
-def lines(facts: Mapping[str, Any], own: str, send: str = "") -> Iterator[str]:
-    """What `taken` found, for people; `send` is the command that sends the file."""
+def lines(facts: Mapping[str, Any], own: str, send: str = "", program: str = "mailboxd") -> Iterator[str]:
+    """What `taken` found, for people; `send` is the command that sends the file, and `program` begins the others."""
     task, about = facts["task"], facts["about"]
     if task is None:
         what = f"{facts['name']}, a {facts['type']} of {facts['sender']},"
@@ -79,8 +79,10 @@ def lines(facts: Mapping[str, Any], own: str, send: str = "") -> Iterator[str]:
                     yield from _column("", [f"  {name.replace('_', ' ')} {told(at, zone.named(facts['zone']))}"])
     for doubt in facts["doubts"]:
         yield from _column("doubt", [doubt])
-    if send:
+    if send and (task is not None or facts["verdict"] == "accepted"):
         yield f"to send it: {send}"
+    elif facts["verdict"] == "duplicate" and facts["type"] == "task" and about:
+        yield f"to have that done again: {program} retry {about}"
 
 
 _TIMES = ("deadline", "not_before", "first")

@@ -454,7 +454,10 @@ def _edit(session: Session, name: str) -> None:
     sent = send_again(ws, file, after, "command")
     draft.drop()
     session.tell(f"sent again as inbox/{sent}", err=True)
-    session.show({"sent": True} | facts | {"name": sent}, map(for_terminal, lines(facts, config.agent)))
+    session.show(
+        {"sent": True} | facts | {"name": sent},
+        map(for_terminal, lines(facts, config.agent, program=session.program(ws))),
+    )
 
 
 _STATES = {state.replace(" ", "-").rpartition(":-")[2]: state for state in STATES}
