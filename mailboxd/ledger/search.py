@@ -24,11 +24,19 @@ from mailboxd.ledger.event_log import sentence
 from mailboxd.ledger.presence import require_database
 from mailboxd.ledger.reports import status_of
 
-VERSION = "4"
+VERSION = "5"
 _AT_ONCE = 2_000
 _BUSY_MS = 10_000
 _SNIPPET_WORDS = 16
 _TOKEN = re.compile(rb"^[ \t]*reply_token[ \t]*:[^\n]*\n", re.MULTILINE)
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
+    "\uac00-\ud7a3\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
+)
+"""Letters of scripts without spaces between words, or, in Korean, before what is appended to a word: each is indexed as
+a word, so that what is searched for is found within a sentence. Thai, Lao, Burmese, Khmer, Chinese and Japanese."""
+_BREAK = "\u200b"
+"""Invisible, and the end of a word."""
 _WORDS = re.compile(r'"([^"]*)"?|(\S+)')
 _SCHEMA = (
     "CREATE TABLE cursor (version TEXT NOT NULL, seq INTEGER NOT NULL, hash TEXT NOT NULL) STRICT",
@@ -104,10 +112,14 @@ def fts_query(text: str) -> str:
         prefix = "*" if word.endswith("*") else ""
         term = phrase or word.rstrip("*")
         if any(char.isalnum() for char in term):
-            terms.append('"' + term.replace('"', '""') + '"' + prefix)
+            terms.append('"' + _broken(term).replace('"', '""') + '"' + prefix)
     if not terms:
         raise Refused("bad-query", "there is no word to search for", 'Write words, or "words in quotes".')
     return " ".join(terms)
+
+
+def _broken(text: str) -> str:
+    return _UNSPACED.sub(rf"{_BREAK}\g<0>{_BREAK}", text)
 
 
 class Index:
@@ -158,9 +170,10 @@ class Index:
         if wanted.tasks:
             where.append("e.task IN (SELECT value FROM json_each(?))")
             args.append(json.dumps(wanted.tasks))
+        around = _SNIPPET_WORDS * (3 if _UNSPACED.search(wanted.query) else 1)  # where each letter is one
         sql = (
             "SELECT e.seq, e.at, e.type, e.place, e.agents, t.local_id, t.phase, t.mode, t.attempt, t.parent,"
-            f" t.result <> '', snippet(texts, 0, '[', ']', ' ... ', {_SNIPPET_WORDS}), bm25(texts)"
+            f" t.result <> '', snippet(texts, 0, '[', ']', ' ... ', {around}), bm25(texts)"
             " FROM texts JOIN entries e ON e.id = texts.rowid LEFT JOIN main_db.tasks t ON t.id = e.task"
             f" WHERE {' AND '.join(where)} ORDER BY bm25(texts), e.seq DESC"
         )
@@ -283,7 +296,7 @@ def _add(db: sqlite3.Connection, entry: _Entry) -> None:
     agents = f" {' '.join(sorted({name.lower() for name in entry.agents if name}))} "
     row = (entry.seq, entry.at, entry.type, entry.task, agents, entry.place)
     cursor = db.execute("INSERT INTO entries (seq, at, type, task, agents, place) VALUES (?, ?, ?, ?, ?, ?)", row)
-    db.execute("INSERT INTO texts (rowid, text) VALUES (?, ?)", (cursor.lastrowid, entry.text))
+    db.execute("INSERT INTO texts (rowid, text) VALUES (?, ?)", (cursor.lastrowid, _broken(entry.text)))
 
 
 def _hit(row: Sequence[Any], need: str | None) -> IndexHit:
@@ -293,7 +306,7 @@ def _hit(row: Sequence[Any], need: str | None) -> IndexHit:
     return {
         "seq": seq, "at": at, "type": kind, "task": task, "phase": phase, "need": need,
         "state": state_of(phase, need) if phase else None, "status": status, "agents": agents.split(),
-        "where": place, "snippet": " ".join(snippet.split()),
+        "where": place, "snippet": " ".join(snippet.replace(_BREAK, "").split()),
     }  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +111,45 @@ def test_a_dispatched_message_is_found_before_its_file_is_written(alpha: Agent) 
         assert sent.name in {Path(hit["where"]).name for hit in found(alpha, "figures", kind="message", task="two")}
     finally:
         sent.write_bytes(raw)
+
+
+SENTENCES = {
+    "四半期の売上を要約してください。": ("四半期", "売上", "売上を", "要約"),
+    "请总结第三季度的销售额。": ("季度", "销售额", "请总结"),
+    "분기의 매출을 요약하세요.": ("분기", "매출"),
+    "กรุณาสรุปยอดขายไตรมาสที่สาม": ("ยอดขาย", "ไตรมาส"),
+}
+
+
+@pytest.mark.parametrize("sentence", SENTENCES, ids=["Japanese", "Chinese", "Korean", "Thai"])
+def test_a_word_is_found_in_a_sentence_without_spaces(tmp_path: Path, sentence: str) -> None:
+    desk = Desk(database=tmp_path / "mailboxd.db")
+    with desk.engine.batch():
+        desk.engine.record(Event(Kind.ALARM, None, {"at": desk.engine.now, "what": "disk", "why": sentence}))
+    desk.store.close()
+    with Index(tmp_path / "search.db", tmp_path / "mailboxd.db", lambda _path: None) as index:
+        index.catch_up()
+        for word in SENTENCES[sentence]:
+            (hit,) = index.find(SearchQuery(word))
+            assert f"[{word}]" in hit["snippet"]
+            shown = hit["snippet"].removeprefix("... ").removesuffix(" ...")
+            assert shown.replace("[", "").replace("]", "") in f"ALARM disk: {sentence}"
+        assert not index.find(SearchQuery("期四半"))
+        assert not index.find(SearchQuery("출매"))
+
+
+def test_an_index_of_an_earlier_version_is_made_again(tmp_path: Path) -> None:
+    desk = Desk(database=tmp_path / "mailboxd.db")
+    with desk.engine.batch():
+        desk.engine.record(Event(Kind.ALARM, None, {"at": desk.engine.now, "what": "disk", "why": "四半期の売上"}))
+    desk.store.close()
+    with closing(sqlite3.connect(tmp_path / "search.db")) as db, db:
+        db.execute("CREATE TABLE cursor (version TEXT NOT NULL, seq INTEGER NOT NULL, hash TEXT NOT NULL) STRICT")
+        db.execute("INSERT INTO cursor VALUES ('4', 1, '')")
+        db.execute("CREATE VIRTUAL TABLE texts USING fts5 (text)")
+    with Index(tmp_path / "search.db", tmp_path / "mailboxd.db", lambda _path: None) as index:
+        index.catch_up()
+        assert index.find(SearchQuery("売上"))
 
 
 @pytest.mark.parametrize("damage", [b"", b"no database at all" * 500])

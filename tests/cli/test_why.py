@@ -194,7 +194,7 @@ def test_a_delivered_message_is_not_yet_acknowledged() -> None:
     cause = alone(task)
     assert cause.text.startswith("it was delivered to the mailbox of beta (attempt 1, 21 Nov 11:00 UTC), which has not")
     shut = explain(Snapshot(NOW, 1, {task.id: task}, away={"beta": "no daemon runs for beta: `x`"}), task.id)
-    assert shut.causes[0].text.endswith("has not confirmed reading it; no daemon runs for beta: `x`")
+    assert shut.causes[0].text.endswith("which has not replied yet; no daemon runs for beta: `x`")
 
 
 def test_a_turn_and_a_lookup_wait_for_an_unreachable_gateway() -> None:

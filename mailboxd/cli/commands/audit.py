@@ -128,8 +128,11 @@ def search_command(session: Session, query: tuple[str, ...], hosts: bool, **said
     if hosts:
         return _search_hosts(session, " ".join(query), **said)
     found = search_index(session.workspace(), " ".join(query), **said)
-    session.show(found, [*_hits(found), *_perhaps_more(found, said["limit"])])
+    session.show(found, [*_hits(found), *_perhaps_more(found, said["limit"])], _NO_MATCHES)
     return None if found else EXIT_NO
+
+
+_NO_MATCHES = "no matches; word* also finds what begins so"
 
 
 def _perhaps_more(found: Sequence[Any], limit: int) -> list[str]:

@@ -501,7 +501,7 @@ def _reply(task: TaskSnapshot, tried: AttemptSummary, snapshot: Snapshot) -> Cau
     if tried.confirmed:
         text = f"{tried.executor} has accepted it {which} and has not replied yet"
     else:
-        text = f"it was delivered to the mailbox of {tried.executor} {which}, which has not confirmed reading it"
+        text = f"it was delivered to the mailbox of {tried.executor} {which}, which has not replied yet"
     if tried.peer_waits:
         text = waits_at_peer(tried.executor, *tried.peer_waits)
     text += f"; the host {tried.holder} has it" if tried.holder else ""
