@@ -175,16 +175,21 @@ class Daemon:
             Service(SenderNotifier(self.engine).perform, slack=RELAXED),
         )
 
-    def run(self, *, until_idle: bool = False) -> None:
+    def run(self, *, until_idle: bool = False, placed: Callable[[], object] = bool) -> None:
         """Serve until a signal asks to stop, or, with `until_idle`, until there is nothing left to do.
+
+        `placed` is called as soon as nothing says that OpenClaw runs the agent elsewhere.
 
         Raises WorldError when the database or the disk fails: then the process must end and be started again;
         ConfigError with `until_idle` if OpenClaw runs the agent elsewhere.
         """
         self.start()
-        idle_rounds = 0
+        idle_rounds, is_placed = 0, False
         while not self._stopping:
             busy = self.round()
+            if not is_placed and not self.peers.must_wait and not self._misplaced():
+                placed()
+                is_placed = True
             if until_idle and (why := self._misplaced()):
                 raise ConfigError(f"{why}; `mailboxd -w {shlex.quote(str(self.peers.root))} doctor` says what mends it")
             idle_rounds = idle_rounds + 1 if until_idle and not busy and self._is_idle() else 0

@@ -50,8 +50,8 @@ _SILENT, _START, _AT_ONCE = 60.0, 120.0, 10.0
 while it starts (TimeoutStartSec); and those that it has after the second signal."""
 _NEVER = float("inf")
 _LOOK = 15.0
-"""Seconds between two looks for workspaces that are new, or whose directories cannot be used, and for a change of the
-configuration of one that was given up."""
+"""Seconds between two looks for workspaces that are new, gone, or whose directories cannot be used, and for a change of
+the configuration of one that was given up."""
 _log = logging.getLogger("mailboxd")
 
 
@@ -98,6 +98,10 @@ class _Child:
     """It is not started before its configuration has changed, or this process is told."""
     configuration: tuple[int, ...] = ()
     """What tells the file from a changed one: as it was when the daemon was started last."""
+    place: tuple[int, int] | None = None
+    """Which directory the daemon was started in last."""
+    is_gone: bool = False
+    """The directory was deleted, moved or replaced, as was seen at the last look; a daemon there was told to end."""
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
@@ -163,6 +167,19 @@ class _Parent:
             if ws.root not in self.children:
                 self.children[ws.root] = _Child(ws, self.name_of(ws))
 
+    def end_homeless(self) -> None:
+        """End the daemons whose directories are gone: at once, and if that is not heeded, at the next look by force."""
+        for child in self.children.values():
+            was_gone, child.is_gone = child.is_gone, _is_gone(child.ws.root, child.place if child.pid else None)
+            if child.pid and child.is_gone:
+                if was_gone:
+                    os.kill(child.pid, signal.SIGKILL)
+                    continue
+                child.log.warning("%s is gone: its daemon (pid %d) is ended", child.ws.root, child.pid)
+                child.starts_again = True  # in the directory that is there now, or as soon as there is one
+                for number in (signal.SIGTERM, signal.SIGINT):  # the second one: without waiting for turns
+                    os.kill(child.pid, number)
+
     def stop(self) -> None:
         self.stops += 1
 
@@ -186,6 +203,7 @@ class _Parent:
                 self.add_registered()
             if self.look_at <= now and not self.stops:
                 self.add_new(now)
+                self.end_homeless()
             for child in self.children.values():
                 if not self.stops and self._is_due(child, now):
                     if child.notices is None:
@@ -230,7 +248,7 @@ class _Parent:
         child.notices.read()  # what an earlier one has left
         child.restarts = child.restarts.started(now)
         child.is_ready = child.is_stopping = child.starts_again = False
-        child.configuration = _state_of(child.ws.config)
+        child.configuration, child.place, child.is_gone = _state_of(child.ws.config), _identity(child.ws.root), False
         # until the daemon has its own handlers: those of this process would swallow its signals
         before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
         try:
@@ -316,8 +334,9 @@ class _Parent:
         """Tell systemd that this process lives, and how many daemons do."""
         self.notifier.watchdog()
         starting = [child.name for child in self._running() if not child.is_ready]
-        resting = [child.name for child in self.children.values() if not child.pid]
-        line = f"{len(self.children) - len(starting) - len(resting)} of {len(self.children)} daemons are ready"
+        served = [child for child in self.children.values() if child.pid or not child.is_gone]
+        resting = [child.name for child in served if not child.pid]
+        line = f"{len(served) - len(starting) - len(resting)} of {len(served)} daemons are ready"
         line += f"; starting: {', '.join(starting)}" if starting else ""
         line += f"; not running: {', '.join(resting)}" if resting else ""
         if line != self._reported and not self.stops:
@@ -352,6 +371,25 @@ def _state_of(file: Path) -> tuple[int, ...]:
         found = file.stat()
         return found.st_ino, found.st_size, found.st_ctime_ns
     return ()
+
+
+def _identity(directory: Path) -> tuple[int, int] | None:
+    """Which directory is there; None if that cannot be read."""
+    with suppress(OSError):
+        found = directory.stat()
+        return found.st_dev, found.st_ino
+    return None
+
+
+def _is_gone(root: Path, place: tuple[int, int] | None) -> bool:
+    """Whether there is no directory any more, or another one than `place`; one that cannot be read is not gone."""
+    try:
+        found = root.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return place not in (None, (found.st_dev, found.st_ino))
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import os
 import select
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from mailboxd.daemon import assemble
@@ -48,7 +49,6 @@ def serve(ws: Workspace, config: Config, *, until_idle: bool = False, allow_netw
     require_outside(os.environ)
     polls = _polls(ws, allowed=allow_network)
     clock = SystemClock()
-    registry.register(ws.root, os.environ)
     with lock.acquire(ws, clock.now()), Health(ws, clock, Notifier(os.environ), config.agent) as health:
         supervisor = _Supervisor(ws, config, health, polls)
         with signals(supervisor.stop, supervisor.rescan):
@@ -133,7 +133,8 @@ class _Supervisor:
                 daemon.stop()
             try:
                 with storage_errors(daemon.engine.store.db):
-                    daemon.run(until_idle=until_idle)
+                    # a copy, which does no work, is no workspace that others are to find
+                    daemon.run(until_idle=until_idle, placed=partial(registry.register, self.ws.root, os.environ))
                 if until_idle and not self.stops and (why := self.health.unread):
                     raise WorldError(why)  # idle because the mail cannot be read: that is not success
             finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from mailboxd.formats.user import registry
 from tests.e2e.conftest import Found
 from tests.e2e.support import Agent, Company, eventually, task
 
@@ -102,11 +104,15 @@ def test_a_copy_does_no_work_and_the_original_does(found: Found) -> None:
     shutil.copytree(alpha.root, company.root / "copy", symlinks=True)
     copy = at(alpha, company.root / "copy")
     copy.drop("1.md", task("twice"))
+    assert copy.call("run", "--until-idle").returncode == 78
     copy.start()
     why = until_red(copy)
     assert "a copy of it" in why
     assert command(copy) == f"mailboxd -w {alpha.root} run"
     assert [path.name for path in copy.unread()] == ["1.md"]
+    known = registry.registered(os.environ)
+    assert alpha.root in known
+    assert copy.root not in known, "`run --all` would serve it"
     alpha.drop("1.md", task("once"))
     alpha.start()
     alpha.until("once")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -289,6 +290,28 @@ def test_a_workspace_that_was_removed_and_made_again_is_served(host: Host, tmp_p
     host.until_said("ERROR beta mailboxd: not started: .*; tried again every 15 s")
     (tmp_path / "away").rename(beta.root)
     work(beta, "job")
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_the_daemon_of_a_workspace_that_is_gone_is_ended(host: Host, tmp_path: Path, is_replaced: bool) -> None:
+    """Frozen, because one that has something to do ends by itself as soon as it commits."""
+    beta = host.company["beta"]
+    shutil.copytree(beta.root, tmp_path / "kept", symlinks=True)
+    host.start()
+    host.until_said("INFO alpha mailboxd: ready", "INFO beta mailboxd: ready")
+    pid = host.pid("beta")
+    os.kill(pid, signal.SIGSTOP)
+    beta.root.rename(tmp_path / "away")
+    if is_replaced:
+        (tmp_path / "kept").rename(beta.root)
+    host.until_said(rf"WARNING beta mailboxd: {beta.root} is gone: its daemon \(pid {pid}\) is ended")
+    eventually(lambda: not Path(f"/proc/{pid}").exists(), 40, host.said)
+    if not is_replaced:
+        host.until_said("ERROR beta mailboxd: not started: .*; tried again every 15 s")
+        (tmp_path / "kept").rename(beta.root)
+    work(beta, "job")
+    assert host.said().count("is gone") == 1
+    assert host.said().count("INFO alpha mailboxd: started") == 1
 
 
 def test_sighup_finds_a_new_workspace_at_once(host: Host) -> None:
