@@ -816,8 +816,8 @@ MUTANTS = (
     Mutant(
         "half a line of the journal stays",
         "_cut_torn_line",
-        "end != size",
-        "end > size",
+        "end != os.fstat(file).st_size",
+        "end > os.fstat(file).st_size",
         law=two_writers,
     ),
     Mutant(
