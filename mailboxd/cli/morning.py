@@ -49,7 +49,7 @@ def everywhere(session: Session, *, most: int | None = overview.MOST) -> Overvie
     Raises ConfigError, WorldError of the list of workspaces.
     """
     from mailboxd.formats.user import registry
-    from mailboxd.hub.client.report import other_hosts
+    from mailboxd.hub.client.other_hosts import other_hosts
 
     hosts = other_hosts(os.environ, session.clock.now())
     roots = [ws.root for ws in registry.workspaces(os.environ)]

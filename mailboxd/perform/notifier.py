@@ -386,7 +386,7 @@ class PeopleNotifier:
 
     def _everywhere(self) -> Overview:
         """The overview of this workspace, of the user's others, and of the other hosts of the hub."""
-        from mailboxd.hub.client.report import other_hosts  # once a day, and only where somebody gets the list
+        from mailboxd.hub.client.other_hosts import other_hosts  # once a day, and only where somebody gets the list
 
         with suppress(ConfigError, WorldError):
             registered = [ws.root for ws in registry.workspaces(os.environ)]

@@ -568,7 +568,7 @@ def test_reading_changes_nothing(plan: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    "verb", [["status"], ["ls"], ["show", "job"], ["show", "--tree", "job"], ["log"], ["why", "job"]]
+    "verb", [["status"], ["ls"], ["show", "job"], ["show", "--tree", "job"], ["log"], ["why", "job"], ["fleet"]]
 )
 def test_reading_imports_nothing_heavy(plan: Stage, verb: list[str]) -> None:
     code = (
@@ -578,8 +578,8 @@ def test_reading_imports_nothing_heavy(plan: Stage, verb: list[str]) -> None:
         "heavy = {'pydantic', 'yaml', 'jinja2', 'rich', 'watchdog', 'frontmatter', 'subprocess', 'logging'}\n"
         "assert not heavy & set(sys.modules), sorted(heavy & set(sys.modules))\n"
     )
-    argv = [sys.executable, "-c", code, *verb, "-w", str(plan.ws.root)]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    argv = [sys.executable, "-c", code, *verb]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=plan.ws.root)
     assert done.returncode == 0, done.stderr
 
 

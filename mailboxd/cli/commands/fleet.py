@@ -66,7 +66,7 @@ def _rows(session: Session, named: Sequence[Path]) -> list[FleetRow]:
 
 def hosts(now: str) -> list[HostRow]:
     """The other hosts of the hub, as this one knows them; none without a hub. Raises ConfigError, WorldError."""
-    from mailboxd.hub.client.report import other_hosts
+    from mailboxd.hub.client.other_hosts import other_hosts
 
     return other_hosts(os.environ, now)
 

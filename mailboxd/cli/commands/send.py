@@ -89,10 +89,10 @@ def receiver(session: Session, to: str | None) -> tuple[Workspace, str]:
 
 def _is_elsewhere(to: str) -> bool:
     """Whether it is a pool, or may be an agent of another host of the hub; what a hub has is checked with the plan."""
-    from mailboxd.hub.files.membership import Membership
+    from mailboxd.hub.files.view import has_hub
 
     is_name = to.startswith(POOL) or ("." in to and is_id(to) and not Path(to).is_dir())
-    return is_name and Membership.of(os.environ).exists()
+    return is_name and has_hub(os.environ)
 
 
 def _agents() -> list[tuple[str, Workspace]]:

@@ -230,12 +230,6 @@ def _as_here(host: str, item: Waiting, *, may_decide: bool) -> ItemThere:
     }
 
 
-def other_hosts(environ: Mapping[str, str], now: str) -> list[HostRow]:
-    """The other hosts of the hub, as this one knows them; none without a hub. Raises ConfigError, WorldError."""
-    membership = Membership.of(environ)
-    return hub_report(membership).rows(now) if membership.exists() else []
-
-
 def hub_report(membership: Membership) -> HubReport:
     """Raises UnavailableError if this host belongs to no hub, ConfigError, WorldError."""
     settings = membership.settings()

@@ -27,6 +27,11 @@ _TOLD, _SILENT = 60.0, 300.0
 T = TypeVar("T")
 
 
+def has_hub(environ: Mapping[str, str]) -> bool:
+    """Whether this host belongs to a hub."""
+    return (UserState.of(environ, "hub").folder / SETTINGS).exists()
+
+
 @dataclass(frozen=True, slots=True)
 class PeerInfo:
     """An agent of another host."""
