@@ -391,7 +391,9 @@ class Daemon:
         return self.engine.clock.monotonic() + _TIDY
 
     def _file(self) -> float | None:
-        return 0.0 if self.archiving.perform() else None
+        moved = self.archiving.perform()
+        self.health.report(Component.LEFT, self.archiving.stuck, Grade.AMBER)
+        return 0.0 if moved else None
 
     def _check_archive(self) -> float:
         """Check archived files, and restore missing ones."""

@@ -222,6 +222,7 @@ BROKEN = [
     ({"daemon": Daemon(None, gave_up="the disk is full")}, "daemon", "error", "failed: the disk", "mailboxd run"),
     ({"daemon": Daemon(None, gave_up=CHANGED)}, "daemon", "error", "another program changed", "db rebuild --replace"),
     ({"daemon": Daemon(7, "", inside_agent=True)}, "daemon", "error", "inside an agent", "kill 7"),
+    ({"daemon": Daemon(7, stuck="cannot move inbox/x")}, "emptying-the-inbox", "warning", "inbox/x", "ls -la"),
     ({"mailbox": MailboxFacts(3, 0)}, "rejected", "note", "rejected/: 3", "reason.json"),
     ({"failures": (ProbeFailure("node", "no answer", "node -v"),)}, "node-unknown", "warning", "no answer", "node"),
 ]  # fmt: skip

@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 
+from mailboxd.daemon.health_writer import Health
 from mailboxd.errors import UnavailableError
+from mailboxd.formats.health import Component, Grade
 from mailboxd.formats.mailbox import lock
 from mailboxd.formats.mailbox.layout import Workspace
 from mailboxd.host.clock import SystemClock
 from mailboxd.host.linux import parse_mounts
+from mailboxd.host.sdnotify import Notifier
 from mailboxd.host.system import system
 from mailboxd.operate.doctor import diagnose
 from mailboxd.operate.doctor import workspace as checks
@@ -82,6 +85,9 @@ def test_a_daemon_is_found_by_its_lock(tmp_path: Path) -> None:
     assert checks.probe_daemon(ws, {}, SystemClock()).pid is None
     with lock.acquire(ws, SystemClock().now()):
         assert checks.probe_daemon(ws, {}, SystemClock()).pid == os.getpid()
+        with Health(ws, SystemClock(), Notifier({}), "alpha") as health:
+            health.report(Component.LEFT, "cannot move inbox/x", Grade.AMBER)
+            assert checks.probe_daemon(ws, {}, SystemClock()).stuck == "cannot move inbox/x"
 
 
 def test_a_program_that_is_missing(tmp_path: Path) -> None:

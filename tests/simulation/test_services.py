@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from mailboxd.core.vocabulary import Phase
 from mailboxd.errors import WorldError
-from mailboxd.formats.health import Component
+from mailboxd.formats.health import Component, Trouble, read
+from mailboxd.formats.mailbox.files import ObstructedError
+from mailboxd.formats.mailbox.maildir import MoveRequest
 from mailboxd.formats.mailbox.watcher import Watcher
 from mailboxd.perform.agents.scripted import program
 from mailboxd.surfaces.taskmd.sync import TaskMarkdown
@@ -123,3 +126,34 @@ def test_a_disk_that_takes_no_task_files_is_not_tried_at_every_round(
         assert len(tried) == 1
         let_pass(house, 20.0)
         assert 2 <= len(tried) <= 5
+
+
+def stuck(house: House) -> Trouble | None:
+    """What is said of files that stay in the inbox, as every view reads it."""
+    _, found = read(house.ws, 0, house.clock.now(), house.clock.monotonic())
+    return next((one for one in found if one.where == Component.LEFT), None)
+
+
+def test_a_file_that_cannot_be_moved_out_of_the_inbox_is_told_and_after_a_minute_asked_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def obstruct(_ws: object, requests: Sequence[MoveRequest], _is_filed: object) -> list[ObstructedError]:
+        return [ObstructedError(f"cannot move inbox/{one.name}: Operation not permitted") for one in requests]
+
+    with founded(tmp_path / "ada") as house:
+        house.work()
+        with monkeypatch.context() as patched:
+            patched.setattr("mailboxd.engine.intake.archive.move_out", obstruct)
+            house.drop("stuck.md", CHAIN, 1)
+            let_pass(house, 120.0)
+            told = stuck(house)
+            assert told is not None
+            assert "inbox/stuck.md: Operation not permitted" in told.why
+            assert told.needs_person(house.clock.now())
+            house.drop("next.md", CHAIN.replace(b"job", b"next"), 2)
+            let_pass(house, 20.0)
+            told = stuck(house)
+            assert told is not None
+            assert "and 1 more" in told.why
+        let_pass(house, 60.0)
+        assert stuck(house) is None

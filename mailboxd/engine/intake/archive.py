@@ -343,6 +343,13 @@ class Archiver:
         """Retry files that could not be moved."""
         self.obstructed.clear()
 
+    @property
+    def stuck(self) -> str:
+        """Which recorded files are still in the inbox, and why; empty if none is."""
+        if not self.obstructed:
+            return ""
+        return f"{_among([*self.obstructed.values()])}: recorded, and left there; tried again from time to time"
+
     def _request(self, item: Unfiled) -> MoveRequest:
         name, raw = file_system_name(item.name, item.stamp), self.engine.store.messages.body(item.id)
         place, reason = ("rejected", _reason(item)) if item.rejected else ("archive", None)

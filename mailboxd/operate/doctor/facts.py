@@ -145,6 +145,8 @@ class Daemon:
     """That all agents are paused, in a clause."""
     stopping: str = ""
     """That it is stopping, as a predicate."""
+    stuck: str = ""
+    """Which files it cannot move out of the inbox, and why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ from mailboxd.core.sanitize import first_line, for_file_name
 from mailboxd.core.standstill import OVER
 from mailboxd.core.times import to_epoch
 from mailboxd.errors import EXIT_LOCKED, ConfigError
-from mailboxd.formats.health import failed_starts, stopping
+from mailboxd.formats import health
+from mailboxd.formats.health import Component, failed_starts, stopping
 from mailboxd.formats.keys import Keyring, Trusted, known_as, require_extra
 from mailboxd.formats.mailbox import lock
 from mailboxd.formats.mailbox.layout import Workspace, is_temporary
@@ -197,6 +198,11 @@ def daemon(facts: Facts, found: Daemon) -> Iterator[CheckResult]:
         if found.outdated:
             text = "the changed configuration counts after a restart of the daemon"
             yield warning("daemon", text, _start(facts))
+    if found.stuck:
+        places = f"{_root(facts)}/mailbox/inbox {_root(facts)}/mailbox/archive"
+        yield warning(
+            "emptying-the-inbox", found.stuck, f"ls -la {places}; lsattr {places}  # then: chattr -i, or chmod"
+        )
 
 
 def _start(facts: Facts) -> str:
@@ -282,6 +288,7 @@ def probe_daemon(ws: Workspace, environ: Mapping[str, str], clock: Clock) -> Dae
         return Daemon(pid, installed_for(ws.root, environ), gave_up=gave_up, paused=paused)
     unit = _UNIT.search(_proc(pid, "cgroup").decode("utf-8", "replace"))
     environment = _proc(pid, "environ").split(b"\0")
+    _, troubles = health.read(ws, pid, clock.now(), clock.monotonic())
     is_inside = any(variable in environment for variable in _AGENT_VARIABLES)
     return Daemon(
         pid,
@@ -290,6 +297,7 @@ def probe_daemon(ws: Workspace, environ: Mapping[str, str], clock: Clock) -> Dae
         outdated=attention.is_change_unread(ws),
         paused=paused,
         stopping=stopping(ws, pid, clock.now()),
+        stuck=next((first_line(one.why) for one in troubles if one.where == Component.LEFT), ""),
     )
 
 
