@@ -73,9 +73,11 @@ class Halt(StrEnum):
     DB_LOCKED = "db-locked"
 
 
-_MAY_LAST = (Component.GATEWAY, Component.PEERS, Component.HUB, Component.SURFACES, Component.LEFT)
+_OTHERS = (Component.GATEWAY, Component.PEERS, Component.HUB, Component.SURFACES)
+_FILES = (Component.LEFT, Component.RENDERING, Component.RETENTION, Component.INDEX)
 PATIENCE = 60.0
-"""Seconds that others may be away, or a file may not be movable, before a person has to act: a restart takes less."""
+"""Seconds that others may be away, or files not be moved or written, before a person has to act: a restart takes less.
+"""
 RECOVERY_PATIENCE = 1800.0
 """Seconds that OpenClaw may take to resume turns before a person has to act: it resumes them one after the other."""
 
@@ -90,13 +92,13 @@ class Trouble:
     since: str
 
     def needs_person(self, now: str) -> bool:
-        """Whether a person has to act: it is red, or the gateway, a peer or another host has been down, or a file stuck
-        in the inbox, for a while.
+        """Whether a person has to act: it is red, or for a while the gateway, a peer or another host has been down, or
+        files could not be moved or written.
 
         A recovery may take longer.
         """
         patience = RECOVERY_PATIENCE if self.where == Component.RECOVERY else PATIENCE
-        may_last = self.where in (*_MAY_LAST, Component.RECOVERY)
+        may_last = self.where in (*_OTHERS, *_FILES, Component.RECOVERY)
         return self.grade is Grade.RED or (may_last and to_epoch(now) - to_epoch(self.since) >= patience)
 
     @property
