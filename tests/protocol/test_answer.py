@@ -404,6 +404,7 @@ def test_what_has_no_mark_is_read_in_few_steps_and_means_the_same(text: str, ask
         *('{"a": ' * 100_000, "---\n" + "a: b\n" * 100_000, "- - " * 200_000, '{"a":' + " " * 500_000),
         "## Results" + " " * 100_000 + "x\n\nsaved",
         "## Planned Actions\n- a: b\n" + " " * 100_000 + "x\n",
+        *(f"x\n{mark}Planned Actions\n- a\n" * 50_000 for mark in ("**", "## ", "### ")),
     ],
 )
 def test_hostile_answers_cost_little(text: str) -> None:

@@ -942,7 +942,9 @@ def _listed_actions(text: str) -> Iterator[tuple[int, int, bool]]:
         level = len(found["level"] or "") or 6
         ends = re.compile(rf" {{0,3}}#{{1,{level}}}[ \t]")
         later = range(start + 1, len(lines))
-        end = next((i for i in later if not inside[i] and ends.match(lines[i])), len(lines))
+        end = next(
+            (i for i in later if not inside[i] and (ends.match(lines[i]) or _ACTIONS.match(lines[i]))), len(lines)
+        )
         if claims("\n".join(lines[start + 1 : end])):
             called = _named(Section(found["heading"])).is_called("Planned Actions")
             yield start, end, level == 2 and called
