@@ -21,6 +21,7 @@ from mailboxd.core.outcomes import Failed, Permanence, PromptDigest, Unknown
 from mailboxd.core.vocabulary import NOT_KNOWN_YET, Gate
 from mailboxd.daemon.health_writer import Health
 from mailboxd.formats.mailbox import lock
+from mailboxd.formats.user import registry
 from mailboxd.host.sdnotify import Notifier
 from mailboxd.ledger.database import mark_of
 from tests.cli.asking import PUBLISH, ask
@@ -570,7 +571,7 @@ def test_reading_changes_nothing(plan: Stage) -> None:
 @pytest.mark.parametrize(
     "verb", [["status"], ["ls"], ["show", "job"], ["show", "--tree", "job"], ["log"], ["why", "job"], ["fleet"]]
 )
-def test_reading_imports_nothing_heavy(plan: Stage, verb: list[str]) -> None:
+def test_reading_imports_nothing_heavy(plan: Stage, verb: list[str], tmp_path: Path) -> None:
     code = (
         "import sys\n"
         "from mailboxd.cli.program import program\n"
@@ -579,7 +580,9 @@ def test_reading_imports_nothing_heavy(plan: Stage, verb: list[str]) -> None:
         "assert not heavy & set(sys.modules), sorted(heavy & set(sys.modules))\n"
     )
     argv = [sys.executable, "-c", code, *verb]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=plan.ws.root)
+    alone = os.environ | {"XDG_STATE_HOME": str(tmp_path / "state")}
+    registry.register(plan.ws.root.resolve(), alone)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=plan.ws.root, env=alone)
     assert done.returncode == 0, done.stderr
 
 
