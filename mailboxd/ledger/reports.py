@@ -463,6 +463,15 @@ class Report:
             receivers,
         )
 
+    def given(self, tasks: Sequence[str]) -> list[Row]:
+        """The latest message with which each of these tasks was given to an agent: message, task, receiver."""
+        return self.rows(
+            "SELECT max(message_id) AS message_id, task, receiver FROM messages"
+            " WHERE task IN (SELECT value FROM json_each(?)) AND direction = 'out' AND type = 'task'"
+            " GROUP BY task, receiver",
+            json.dumps(tasks),
+        )
+
     def said_to_host(self, host: str, since: str) -> list[Row]:
         """The results, answers and orders that agents of another host have taken, the newest first."""
         return self.rows(

@@ -336,3 +336,9 @@ def test_what_a_peer_says_that_it_waits_for_is_passed_on_to_the_sender_of_the_wh
         WaitsFor.NOTHING,
         "",
     )
+
+
+def test_what_a_peer_has_taken_has_the_name_that_it_has_there() -> None:
+    task = standing("a", Phase.EXECUTING, attempts=(replace(tried(Waiting.REPLY), confirmed=False),), due=LATER)
+    (cause,) = explain(Snapshot(NOW, 1, {task.id: task}, taken={task.id: "a-1"}), task.id).causes
+    assert cause.text == "beta has taken it as a-1 (attempt 1, 21 Nov 11:00 UTC) and has not replied yet"

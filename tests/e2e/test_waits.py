@@ -56,6 +56,8 @@ def test_a_sender_hears_that_its_work_goes_on_while_that_takes_long(found: Found
     eventually(lambda: "waits for a person at beta" in causes(alpha, "job"), 40, alpha.last_words)
     beta.call("retry", beta.json("ls")[0]["local_id"])
     eventually(lambda: "waits for a person" not in causes(alpha, "job"), 40, alpha.last_words)
+    (taken,) = [row["local_id"] for row in beta.json("ls")]
+    assert f"beta has taken it as {taken} (attempt 1, " in causes(alpha, "job")
     assert alpha.json("inbox") == []
     assert alpha.phase("job") == "executing"
     alpha.until("job")

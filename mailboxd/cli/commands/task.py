@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mailboxd.cli import elsewhere, repeating, task_output
+from mailboxd.cli import elsewhere, repeating, task_output, work_at_peers
 from mailboxd.cli.session import Session, task_argument, verb
 from mailboxd.cli.text import columns, dated, entries, fit, lasted, room, say, sections, state, table, when
 from mailboxd.core import entrance
@@ -461,6 +461,7 @@ def why_command(session: Session, task: str) -> None:
             return
         task_id = report.find(task)
         snapshot = _with_tools(session, report.task_snapshot([task_id], session.clock.now(), pid))
+        snapshot = replace(snapshot, taken=work_at_peers.names(report, snapshot))
         notices, need = report.notices(task_id), need_of(report, task_id)
     cannot_begin = attention.cannot_begin(session.workspace(), pid, snapshot.now)
     told, standing = explain(snapshot, task_id, cannot_begin), snapshot.tasks[task_id]

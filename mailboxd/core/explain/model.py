@@ -239,6 +239,8 @@ class Snapshot:
     """What is spent of the caps of the day; None until a daemon has reported it."""
     reserved: str = ""
     """Whose cap (`agent`, `host`) has no room beside the turns that run; empty: there is room."""
+    taken: Mapping[str, str] = field(default_factory=dict)
+    """What peers of this user call the work that they were given, by the ids of its tasks here."""
     tools: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """The last tool of each running turn of which the gateway tells, and when it began; by the ids of their effects."""
 

@@ -498,7 +498,9 @@ def _executing(task: TaskSnapshot, snapshot: Snapshot) -> Cause:
 
 def _reply(task: TaskSnapshot, tried: AttemptSummary, snapshot: Snapshot) -> Cause:
     which = f"(attempt {tried.ordinal}, {moment(tried.started_at, snapshot.now)})"
-    if tried.confirmed:
+    if name := snapshot.taken.get(task.id):
+        text = f"{tried.executor} has taken it as {name} {which} and has not replied yet"
+    elif tried.confirmed:
         text = f"{tried.executor} has accepted it {which} and has not replied yet"
     else:
         text = f"it was delivered to the mailbox of {tried.executor} {which}, which has not replied yet"
