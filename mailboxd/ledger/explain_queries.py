@@ -260,7 +260,8 @@ def endings(db: sqlite3.Connection) -> tuple[Ending, ...]:
 
 def _pending(db: sqlite3.Connection, task_id: str) -> tuple[PendingEffect, ...]:
     rows = db.execute(
-        "SELECT kind, agent, at, not_before, id, coalesce(json_extract(data, '$.correction.problems[0]'), '')"
+        "SELECT kind, agent, at, not_before, id, coalesce(json_extract(data, '$.correction.problems[0]'), ''),"
+        " coalesce(json_extract(data, '$.type'), ''), coalesce(json_extract(data, '$.to'), '')"
         " FROM outbox WHERE task = ? AND state = 'pending' ORDER BY seq",
         (task_id,),
     )

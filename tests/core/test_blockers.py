@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from mailboxd.core.explain.model import AttemptSummary, OpenBreaker, PendingEffect, RunningCall, Snapshot, TaskSnapshot
-from mailboxd.core.explain.why import cause_of
+from mailboxd.core.explain.why import cause_of, explain
 from mailboxd.core.schedule import Capacity
 from mailboxd.core.vocabulary import AttemptStatus, Phase, Waiting
 
-NOW, SOON, LATER = "2026-11-21T12:00:00.000Z", "2026-11-21T12:10:00.000Z", "2026-11-21T12:30:00.000Z"
+EARLIER, NOW = "2026-11-21T11:59:00.000Z", "2026-11-21T12:00:00.000Z"
+SOON, LATER = "2026-11-21T12:10:00.000Z", "2026-11-21T12:30:00.000Z"
 READY = TaskSnapshot("tsk_t", "t", Phase.EXECUTION_READY, "Bob")
 TURN = AttemptSummary(1, "Bob", AttemptStatus.RUNNING, Waiting.TURN, NOW)
 ORDERED = replace(
@@ -66,3 +67,24 @@ def test_the_first_thing_in_the_way_is_named(
     task: TaskSnapshot, snapshot: dict[str, Any], kind: str, at: str | None
 ) -> None:
     assert seen(task, **snapshot) == (kind, at)
+
+
+@pytest.mark.parametrize(
+    ("phase", "ordered", "kinds"),
+    [
+        (Phase.COMPLETED, EARLIER, ["ended", "sending"]),
+        (Phase.COMPLETED, NOW, ["ended"]),  # it is being delivered
+        (Phase.EXECUTING, EARLIER, ["turn"]),
+    ],
+)
+def test_a_reply_that_a_finished_task_could_not_deliver_is_named_and_comes_next(
+    phase: Phase, ordered: str, kinds: list[str]
+) -> None:
+    reply = PendingEffect("send", "", ordered, SOON, type="reply", to="ann")
+    task = replace(ORDERED, phase=phase, pending=(*ORDERED.pending, reply) if phase is Phase.EXECUTING else (reply,))
+    told = explain(Snapshot(NOW, 1, {task.id: task}, room=Capacity(4, ("trn",))), task.id)
+    assert [cause.kind for cause in told.causes] == kinds
+    if "sending" in kinds:
+        assert told.causes[1].text.startswith("its reply to ann has not been delivered since ")
+        assert told.next is not None
+        assert (told.next.at, told.next.then) == (SOON, "it is sent again")

@@ -47,6 +47,10 @@ class PendingEffect:
     id: str = ""
     refused: str = ""
     """For a turn that asks again: why the answer was not taken."""
+    type: str = ""
+    """For a message: its type."""
+    to: str = ""
+    """For a message: its receiver."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -296,6 +296,19 @@ def _undoes(task: TaskSnapshot) -> Iterator[Cause]:
             yield Cause(task.local_id, "undo", text, at=undo.expires_at, then="it expires", hint=hint)
 
 
+_SOON = 15.0
+"""Seconds in which a message is delivered, unless something is in the way."""
+
+
+def _unsent(task: TaskSnapshot, snapshot: Snapshot) -> Iterator[Cause]:
+    """The messages of work that has ended, and did not reach their receivers."""
+    for order in task.pending if task.phase.is_terminal else ():
+        if order.kind == "send" and to_epoch(snapshot.now) - to_epoch(order.at) >= _SOON:
+            text = f"its {order.type} to {order.to} has not been delivered since {moment(order.at, snapshot.now)}"
+            hint = "mailboxd inbox  # says what is in the way"
+            yield Cause(task.local_id, "sending", text, at=order.not_before, then="it is sent again", hint=hint)
+
+
 def _walk(snapshot: Snapshot, first: TaskSnapshot) -> Iterator[Cause]:
     """Depth first, each task once. Not recursive: a chain may be longer than Python's stack."""
     seen: set[str] = set()
@@ -312,6 +325,7 @@ def _walk(snapshot: Snapshot, first: TaskSnapshot) -> Iterator[Cause]:
         yield from (replace(ending, depth=depth) for ending in endings(snapshot, task.local_id))
         yield replace(cause_of(task, snapshot), depth=depth)
         yield from (replace(undo, depth=depth) for undo in _undoes(task))
+        yield from (replace(unsent, depth=depth) for unsent in _unsent(task, snapshot))
         for tried in task.attempts:
             if task.phase is Phase.CIRCUIT_OPEN or (task.phase in _UNFINISHED and MAY_CONTINUE in tried.error):
                 yield _attempt(task, tried, depth + 1, snapshot)
