@@ -18,6 +18,7 @@ from typing import Self
 from mailboxd.errors import LockedError
 from mailboxd.formats.mailbox.files import directory, read_file, replace, world_errors
 from mailboxd.formats.mailbox.layout import STATE, Workspace
+from mailboxd.host.flock import try_lock
 
 _PROBES = 1000
 """Attempts while another process only runs `holder`, which takes microseconds."""
@@ -68,7 +69,7 @@ def holder(ws: Workspace) -> int | None:
     The pid may be one of another container. Raises WorldError if the directory cannot be opened.
     """
     with world_errors(f"read the lock of {ws.root}"), directory(ws.root) as fd:
-        if _flock(fd, fcntl.LOCK_SH):
+        if try_lock(fd, fcntl.LOCK_SH):
             return None
         pid = _signature(ws).get("pid")
         return pid if isinstance(pid, int) else 0
@@ -76,9 +77,9 @@ def holder(ws: Workspace) -> int | None:
 
 def _lock(fd: int) -> bool:
     for _ in range(_PROBES):
-        if _flock(fd, fcntl.LOCK_EX):
+        if try_lock(fd, fcntl.LOCK_EX):
             return True
-        if not _flock(fd, fcntl.LOCK_SH):
+        if not try_lock(fd, fcntl.LOCK_SH):
             return False
         # no process holds it exclusively: another one runs `holder`, for microseconds
         fcntl.flock(fd, fcntl.LOCK_UN)
@@ -113,14 +114,6 @@ def _is_dead(who: Mapping[str, object]) -> bool:
     except OSError:
         return False
     return False
-
-
-def _flock(fd: int, kind: int) -> bool:
-    try:
-        fcntl.flock(fd, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _sign(ws: Workspace, started_at: str) -> None:

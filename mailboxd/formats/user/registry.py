@@ -16,6 +16,7 @@ from pathlib import Path
 from mailboxd.errors import MailboxdError
 from mailboxd.formats.mailbox.layout import Workspace
 from mailboxd.formats.user.state import DAMAGED, UserState, log
+from mailboxd.host.flock import try_lock
 
 FILE = "workspaces"
 _SERVED = "all-served.lock"
@@ -77,9 +78,7 @@ def all_are_served(environ: Mapping[str, str]) -> bool:
         if folder is not None:
             lock = os.open(_SERVED, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
             try:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
+                return not try_lock(lock, fcntl.LOCK_SH)
             finally:
                 os.close(lock)
     return False

@@ -30,6 +30,7 @@ from mailboxd.errors import NOT_NOW, Refused, require_seen
 from mailboxd.formats.mailbox.files import directory, publish, read_file, read_up_to, world_errors
 from mailboxd.formats.mailbox.layout import STATE, Workspace
 from mailboxd.formats.protocol.prompts import Templates
+from mailboxd.host.flock import try_lock
 from mailboxd.host.system import system
 from mailboxd.perform.actions.result import plain_environment
 from mailboxd.perform.agents import process
@@ -136,12 +137,9 @@ class GateDir:
         except OSError as error:
             return error.errno in NOT_NOW
         try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
+            return not try_lock(lock, fcntl.LOCK_SH)
         finally:
             os.close(lock)
-        return False
 
     def running_program(self) -> Child | None:
         """The action's program if it is alive, even without its runner. Raises WorldError."""

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from mailboxd.host.flock import try_lock
 from mailboxd.host.system import system
 from mailboxd.perform.agents.call_dir import CALL, OUTPUT, is_spoilt, open_regular, write
 
@@ -34,12 +35,7 @@ def leader(directory: Path | str) -> int | None:
             return None
         raise
     try:
-        # shared, so that concurrent checks do not disturb each other
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return _leading_holder(lock, os.fstat(lock))
-    else:
-        return None
+        return None if try_lock(lock, fcntl.LOCK_SH) else _leading_holder(lock, os.fstat(lock))
     finally:
         os.close(lock)
 
@@ -48,11 +44,7 @@ def is_held(directory: Path | str, by: int | None = None) -> bool:
     """Whether a process holds the lock of this call's mark: any, or this one. Raises OSError."""
     lock = open_regular(f"{directory}/{CALL}", os.O_RDONLY)
     try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return by is None or _holds(by, os.fstat(lock))
-    else:
-        return False
+        return not try_lock(lock, fcntl.LOCK_SH) and (by is None or _holds(by, os.fstat(lock)))
     finally:
         os.close(lock)
 
