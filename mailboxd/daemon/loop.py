@@ -590,7 +590,7 @@ class Daemon:
         found = [self.calls.running[call] for call in calls]
         names = sorted({self.engine.store.tasks.local_id(call.task) for call in found if call.task})
         if not names:
-            return "one running call" if len(found) == 1 else f"{len(found)} running calls"
+            return _running_calls(len(found))
         what = "turn" if all(call.kind in (CallKind.TURN, CallKind.HARNESS_TURN) for call in found) else "call"
         more = f" and {len(names) - _NAMED} more" if names[_NAMED:] else ""
         return f"the {what}{'s' * (len(found) > 1)} of {', '.join(names[:_NAMED])}{more}"
@@ -602,8 +602,7 @@ class Daemon:
         """
         self.prompts.close()
         if self._stopping and (running := self.calls.has_work()):
-            calls = "one running call" if running == 1 else f"{running} running calls"
-            _log.info("stopping: waiting for %s; a second signal stops without waiting", calls)
+            _log.info("stopping: waiting for %s; a second signal stops without waiting", _running_calls(running))
         self._stopping = max(self._stopping, 1)  # also when idle: nothing begins any more
         monotonic, awaited = self.engine.clock.monotonic, set(self.calls.running)
         since, deadline = self.engine.clock.now(), monotonic() + self.pace.drain
@@ -624,3 +623,7 @@ class Daemon:
         self._report()
         while self.index.due is not None and self._stopping < 2 and not self.health.is_troubled(Component.INDEX):
             self._try(Component.INDEX, lambda: self.index.perform(self._logged_event, now=True))
+
+
+def _running_calls(count: int) -> str:
+    return "one running call" if count == 1 else f"{count} running calls"

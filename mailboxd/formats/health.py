@@ -10,11 +10,14 @@ import json
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mailboxd.core.times import moment, to_epoch
 from mailboxd.formats.mailbox.files import directory, read_file
 from mailboxd.formats.mailbox.layout import Workspace
+
+if TYPE_CHECKING:
+    from mailboxd.core.explain.overview_details import DaemonDetails
 
 FILE = "health.json"
 SIZE = 4096
@@ -136,6 +139,11 @@ def stopping(ws: Workspace, pid: int | None, now: str) -> str:
         return ""
     said: Stopping = report["stopping"]
     return said.text(report["pid"], now)
+
+
+def daemon_details(ws: Workspace, pid: int | None, now: str) -> DaemonDetails:
+    """How the daemon `pid` is told in JSON. Raises nothing."""
+    return {"running": pid is not None, "stopping": bool(stopping(ws, pid, now)), "pid": pid or None}
 
 
 def read(ws: Workspace, pid: int | None, now: str, monotonic: float) -> tuple[Grade, list[Trouble]]:

@@ -119,11 +119,7 @@ def _current_state(ws: Workspace, clock: Clock) -> WorkspaceRow:
         "why": "",
         "attention": waiting.as_json(),
         "attention_count": waiting.total,
-        "daemon": {
-            "running": pid is not None,
-            "stopping": bool(health.stopping(ws, pid, now)),
-            "pid": pid or None,
-        },
+        "daemon": health.daemon_details(ws, pid, now),
         "health": str(waiting.graded(grade, pid)),
         "troubles": [f"{trouble.where}: {trouble.why}" for trouble in worst if not trouble.needs_person(now)],
         "inbox": len(ws.mail()),

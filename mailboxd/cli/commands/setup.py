@@ -195,7 +195,7 @@ def _carry_out(
         served = {step.part.agent for step in services if step.state.status.value != "left_out"}
         example = f'`{next(iter(programs.values()), "mailboxd")} send "Say hello"`'
         lines = [f"ready: drop a file into an agent's mailbox/inbox/, or {example}; `mailboxd web --open` is the page"]
-        idle = [agent for agent in programs if agent not in served and not all_are_served(os.environ)]
+        idle = [] if all_are_served(os.environ) else [agent for agent in programs if agent not in served]
         lines += [f"{agent} works while a daemon runs: `{programs[agent]} run`" for agent in idle]
     session.show(_facts(plan, results) | {"applied": True, "caps": capped, "doctor": checked}, lines)
     if plan.homes and healthy and not failed and asks:

@@ -177,11 +177,7 @@ def _found(
         "workspace": str(ws.root),
         "agent": agent_of(ws) or report.agent(),
         "zone": zone_of(ws.config),
-        "daemon": {
-            "running": pid is not None,
-            "stopping": bool(health.stopping(ws, pid, now)),
-            "pid": pid or None,
-        },
+        "daemon": health.daemon_details(ws, pid, now),
         "calls": report.room() if pid is not None else None,
         "tasks": dict(tasks),
         "states": in_states(counts),

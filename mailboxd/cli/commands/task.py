@@ -26,6 +26,7 @@ from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import to_epoch, to_text
 from mailboxd.core.vocabulary import TERMINAL, Waiting, state_of, state_words
 from mailboxd.errors import UnavailableError, WorldError
+from mailboxd.formats import health
 from mailboxd.formats.config.operator_zone import place_of as zone_place
 from mailboxd.formats.mailbox import lock
 from mailboxd.ledger import attention
@@ -474,11 +475,7 @@ def why_command(session: Session, task: str) -> None:
         "task": standing.local_id,
         "state": state_of(standing.phase, need),
         "phase": standing.phase,
-        "daemon": {
-            "running": pid is not None,
-            "stopping": pid is not None and cannot_begin is not None,
-            "pid": pid or None,
-        },
+        "daemon": health.daemon_details(session.workspace(), pid, snapshot.now),
         "because": [_cause_line(cause, session.runnable(cause.hint)) for cause in told.causes],
         "notices": notices,
         "last_sign": {"seq": last.seq, "at": last.at, "text": last.text} if last else None,
