@@ -31,7 +31,7 @@ from mailboxd.core.approvals import (
 )
 from mailboxd.core.sanitize import first_line, one_line
 from mailboxd.engine.engine import Engine
-from mailboxd.errors import BusyError, NoRoomError, Refused
+from mailboxd.errors import BusyError, NoRoomError, Refused, WorldError
 from mailboxd.formats.config import Config
 from mailboxd.formats.config.settings import action_rules
 from mailboxd.formats.mailbox.layout import Workspace
@@ -109,9 +109,13 @@ def _performed(row: Approval, place: GateDir, setting: ActionContext) -> ActionR
     """Whatever goes wrong from here on, it may have happened; but for NotNow, which is raised."""
     try:
         with _stoppable():
-            before = _Named.by(row.action, place)
+            before = _named_before(row.action, place)
             end = perform(row.action, row.idempotency_key, row.target_sha256, place, setting)
-            return before.compared(end, _Named.by(row.action, place))
+            try:
+                return before.compared(end, _Named.by(row.action, place))
+            except WorldError as why:
+                unseen = f"whether its files changed while it ran could not be seen: {first_line(str(why))}"
+                return replace(end, summary=f"{end.summary}; {unseen}")
     except _Stopped:
         return ActionResult(Performed.UNKNOWN, "the runner was told to stop in the middle of it")
     except NotNow:
@@ -119,6 +123,14 @@ def _performed(row: Approval, place: GateDir, setting: ActionContext) -> ActionR
     except Exception as error:
         _log.exception("the runner of effect %s failed", row.id)
         return ActionResult(Performed.UNKNOWN, f"the runner failed in the middle of it: {type(error).__name__}")
+
+
+def _named_before(action: Action, place: GateDir) -> _Named:
+    """Nothing has happened yet, so whatever cannot be read is a reason to try again. Raises NotNow."""
+    try:
+        return _Named.by(action, place)
+    except WorldError as why:
+        raise NotNow(str(why)) from why
 
 
 @dataclass(frozen=True, slots=True)

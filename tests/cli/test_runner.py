@@ -7,7 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +17,11 @@ import pytest
 from mailboxd.core.approvals import Action, Approval, ApprovalDecision, Performed, Resolve
 from mailboxd.core.events import Role
 from mailboxd.engine import open
-from mailboxd.errors import EXIT_TRY_AGAIN, BusyError
+from mailboxd.errors import EXIT_TRY_AGAIN, BusyError, WorldError
 from mailboxd.formats import config
 from mailboxd.perform import action_runner
 from mailboxd.perform.actions.gate import GateDir
-from mailboxd.perform.actions.result import ActionContext, ActionResult
+from mailboxd.perform.actions.result import ActionContext, ActionResult, NotNow
 from tests.cli.asking import PUBLISH, ask
 from tests.cli.stage import Stage
 
@@ -78,27 +78,52 @@ def lock(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Locked]:
         yield locked
 
 
-def perform(stage: Stage, approval: str, lock: Locked) -> Approval:
+def perform(stage: Stage, approval: str, pause: Callable[[float], None]) -> Approval:
     settings = config.load(stage.ws.config)
     with open.engine(stage.ws, settings) as engine:
-        return action_runner.run(engine, approval, action_runner.setting(stage.ws, settings, os.environ), lock.pause)
+        return action_runner.run(engine, approval, action_runner.setting(stage.ws, settings, os.environ), pause)
 
 
 def test_an_end_that_was_seen_is_recorded_when_a_lock_is_gone(stage: Stage, approved: str, lock: Locked) -> None:
     """A daemon that takes a plan of ten thousand holds the database longer than anybody waits for it."""
-    row = perform(stage, approved, lock)
+    row = perform(stage, approved, lock.pause)
     assert (row.state, row.summary, lock.looks) == (Performed.DONE, "exit status 0", 0)
 
 
 def test_a_lock_that_stays_is_said_in_the_end(stage: Stage, approved: str, lock: Locked) -> None:
     lock.looks = 1000
     with pytest.raises(BusyError, match="locked"):
-        perform(stage, approved, lock)
+        perform(stage, approved, lock.pause)
     lock.db.execute("ROLLBACK")
     with stage.engine() as engine:
         row = engine.store.approvals.get(approved)
     assert row is not None
     assert row.state is Performed.STARTED
+
+
+@pytest.mark.parametrize("reads", [0, 1])
+def test_files_that_cannot_be_read_before_it_or_after_it_are_no_verdict(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: int
+) -> None:
+    done, left = tmp_path / "done", iter(range(reads))
+    act = replace(PUBLISH, argv=("/bin/sh", "-c", f"echo once >> {done}"), undo=())
+    approval = approve(stage, act)
+
+    def without_descriptors(*_: object) -> Iterator[tuple[str, str]]:
+        if next(left, None) is None:
+            raise WorldError("site.html: Too many open files")
+        yield "site.html", "1" * 64
+
+    monkeypatch.setattr(action_runner, "named_files", without_descriptors)
+    if not reads:
+        with pytest.raises(NotNow, match="Too many open files"):
+            perform(stage, approval, stage.pause)
+        assert not done.exists()
+        return
+    row = perform(stage, approval, stage.pause)
+    unseen = "whether its files changed while it ran could not be seen: site.html: Too many open files"
+    assert (row.state, row.summary) == (Performed.DONE, f"exit status 0; {unseen}")
+    assert done.read_text() == "once\n"
 
 
 @pytest.mark.slow

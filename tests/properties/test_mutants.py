@@ -38,16 +38,8 @@ def test_a_condition_and_a_text_can_be_named_as_well() -> None:
     assert Fault("f", "y == 2", "y").versions(source) == []
 
 
-IN_CI = 3
-"""CI plants every third fault; `make soak` and `make mutants` plant all."""
-CHOSEN = [
-    pytest.param(mutant, id=mutant.name, marks=[pytest.mark.soak] if number % IN_CI else [])
-    for number, mutant in enumerate(MUTANTS)
-]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("mutant", CHOSEN)
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_planted_fault_is_noticed(mutant: Mutant) -> None:
     assert mutant.killer(), f"green although {mutant.name}"
 

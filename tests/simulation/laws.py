@@ -76,6 +76,8 @@ class Known:
     live: str = ""
     last: dict[str, Any] = field(default_factory=dict)
     """The latest attempt."""
+    aborted: bool = False
+    """It was given up while its turn ran, perhaps."""
     lost: str = ""
     """With whom its outcome is unknown, or was when this attempt took over without reaching that agent."""
     spent: int = 0
@@ -330,6 +332,9 @@ class Book:
             assert data["attempt"] == known.last["id"], "a late answer is about the latest attempt"
             known.live, known.lost, known.permitted = data["attempt"], "", True
             known.spent = max(known.spent - 1, 0)
+        if not known.live and known.aborted and list(data["attempt_changes"]) == ["error_summary"]:
+            assert data["attempt"] == known.last["id"], "of which attempt a turn may go on"
+            return
         assert data["attempt"] == known.live, "only a live attempt goes on"
 
     def _turn_is_over(self, task: str, turn: dict[str, Any]) -> None:
@@ -339,7 +344,7 @@ class Book:
     def _attempt_is_over(self, task: str, data: dict[str, Any]) -> None:
         known, status = self.tasks[task], data["attempt_changes"]["status"]
         assert data["attempt"] == known.live, "only a live attempt ends"
-        known.live = ""
+        known.live, known.aborted = "", status == "aborted"
         never_reached = status == "aborted" and known.unreached == data["attempt"]
         if status != "succeeded" and not never_reached:
             known.spent += 1
