@@ -1,4 +1,4 @@
-"""Where the systemd units of this user are, what they are called, and which command starts a daemon of one."""
+"""Where the systemd units of mailboxd are, what they are called, and which command starts a daemon of one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import re
 import shlex
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 TEMPLATE = "mailboxd@.service"
@@ -34,12 +36,34 @@ def installed_for(workspace: Path, environ: Mapping[str, str]) -> str:
     return own if (folder / f"{own}.d").is_dir() else ALL if (folder / ALL).is_file() else ""
 
 
-def start_command(unit: str, pid: int | None) -> str:
-    """The command that starts the unit's daemon, anew if it runs as `pid` (0: unknown)."""
-    if unit == ALL:  # not a restart, which would stop the other daemons too
-        stops = f"kill {pid}; while kill -0 {pid} 2>/dev/null; do sleep 1; done; " if pid else ""
-        return f"{stops}systemctl --user reload-or-restart {ALL}"
-    return f"systemctl --user {'start' if pid is None else 'restart'} {shlex.quote(unit)}"
+@dataclass(frozen=True, slots=True)
+class ServiceUnit:
+    """A unit that runs a daemon, or would, and the program that commands it: the user's manager or the machine's."""
+
+    name: str
+    manager: str = "systemctl --user"
+
+    def start(self, pid: int | None) -> str:
+        """The command that starts its daemon, anew if it runs as `pid` (0: unknown)."""
+        if self.name == ALL:  # not a restart, which would stop the other daemons too
+            stops = f"kill {pid}; while kill -0 {pid} 2>/dev/null; do sleep 1; done; " if pid else ""
+            return f"{stops}{self.manager} reload-or-restart {ALL}"
+        return f"{self.manager} {'start' if pid is None else 'restart'} {shlex.quote(self.name)}"
+
+
+def unit_running(pid: int, proc: Path = Path("/proc")) -> ServiceUnit | None:
+    """The unit of mailboxd that the process belongs to; None if it was started otherwise, as in a terminal, whose
+    processes belong to units of others.
+    """
+    with suppress(OSError):
+        groups = (proc / str(pid) / "cgroup").read_text()
+        if (found := _IN_GROUP.search(groups)) is not None:
+            return ServiceUnit(found[2]) if "/user@" in found[1] else ServiceUnit(found[2], "systemctl")
+    return None
+
+
+_IN_GROUP = re.compile(r"^(.*)/(mailboxd[^/\n]*\.service)(?:/|$)", re.MULTILINE)
+"""A line of a process's `cgroup`: the groups around that of the unit, and the unit's name."""
 
 
 def _escape(part: bytes, at: int) -> bytes:

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mailboxd.core import spending
@@ -32,7 +31,7 @@ from mailboxd.formats.mailbox.files import directory, read_file
 from mailboxd.formats.mailbox.unread import Unread, new_tasks, sent_again, unread_mail
 from mailboxd.formats.mailbox.unread import unread as unread_files
 from mailboxd.formats.user.registry import all_are_served
-from mailboxd.host.systemd_units import start_command
+from mailboxd.host.systemd_units import unit_running
 
 if TYPE_CHECKING:
     from mailboxd.core.explain.model import Snapshot, TaskSnapshot
@@ -280,21 +279,9 @@ def is_change_unread(ws: Workspace) -> bool:
 
 def _restart(pid: int, program: str) -> str:
     """The command that starts the daemon anew: of the service that runs it, or else by hand."""
-    if unit := _unit(pid):
-        return start_command(unit, pid)
+    if (unit := unit_running(pid)) is not None:
+        return unit.start(pid)
     return f"{program} doctor  # says how the daemon runs; stop it there, then start it: {program} run"
-
-
-def _unit(pid: int) -> str:
-    """The unit of mailboxd that the daemon runs in; empty if it was started otherwise."""
-    with suppress(OSError):
-        unit = _UNIT.search(Path(f"/proc/{pid}/cgroup").read_text())
-        if unit is not None and unit[1].startswith("mailboxd"):
-            return unit[1]
-    return ""
-
-
-_UNIT = re.compile(r"/([^/\n]+\.service)$", re.MULTILINE)
 
 
 def cannot_begin(ws: Workspace, pid: int | None, now: str) -> tuple[str, str] | None:
@@ -308,8 +295,8 @@ def cannot_begin(ws: Workspace, pid: int | None, now: str) -> tuple[str, str] | 
 
 def start_after(pid: int, program: str) -> str:
     """The command that starts a daemon as soon as the one that stops (`pid`) has ended."""
-    if unit := _unit(pid):
-        return start_command(unit, None)
+    if (unit := unit_running(pid)) is not None:
+        return unit.start(None)
     return f"until {program} run || [ $? != {EXIT_LOCKED} ]; do sleep 1; done"
 
 

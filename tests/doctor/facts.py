@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mailboxd.core.messaging import Messaging
+from mailboxd.host.systemd_units import ServiceUnit
 from mailboxd.ledger.integrity import DatabaseCheck, changed
 from mailboxd.operate.doctor.facts import (
     Daemon,
@@ -64,7 +65,7 @@ HEALTHY = Facts(
     jobs=(),
     workspace=WORKSPACE,
     filesystem=FILESYSTEM,
-    daemon=Daemon(4242, "mailboxd@home-ann-alpha.service"),
+    daemon=Daemon(4242, ServiceUnit("mailboxd@home-ann-alpha.service")),
     database=DATABASE,
     mailbox=MailboxFacts(0, 0),
     skill=SKILL,

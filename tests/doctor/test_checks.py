@@ -9,6 +9,7 @@ import pytest
 
 from mailboxd.core.messaging import Messaging
 from mailboxd.host.pip_extras import to_add
+from mailboxd.host.systemd_units import ServiceUnit
 from mailboxd.operate.doctor import diagnose
 from mailboxd.operate.doctor.facts import (
     CheckResult,
@@ -217,11 +218,17 @@ BROKEN = [
     (rotten(broken="event 7 is missing"), "database", "error", "event 7", "db verify"),
     ({"daemon": Daemon(None)}, "daemon", "note", "no daemon", "mailboxd run"),
     ({"daemon": Daemon(None), "mailbox": MailboxFacts(0, 2)}, "daemon", "warning", "inbox: 2", "mailboxd run"),
-    ({"daemon": Daemon(None, "mailboxd@a.service")}, "daemon", "note", "no daemon", "systemctl --user start"),
-    ({"daemon": Daemon(None, "mailboxd.service")}, "daemon", "note", "no daemon", "reload-or-restart mailboxd.service"),
+    (
+        {"daemon": Daemon(None, ServiceUnit("mailboxd@a.service"))},
+        "daemon", "note", "no daemon", "systemctl --user start mailboxd@a.service",
+    ),
+    (
+        {"daemon": Daemon(None, ServiceUnit("mailboxd.service"))},
+        "daemon", "note", "no daemon", "reload-or-restart mailboxd.service",
+    ),
     ({"daemon": Daemon(None, gave_up="the disk is full")}, "daemon", "error", "failed: the disk", "mailboxd run"),
     ({"daemon": Daemon(None, gave_up=CHANGED)}, "daemon", "error", "another program changed", "db rebuild --replace"),
-    ({"daemon": Daemon(7, "", inside_agent=True)}, "daemon", "error", "inside an agent", "kill 7"),
+    ({"daemon": Daemon(7, inside_agent=True)}, "daemon", "error", "inside an agent", "kill 7"),
     ({"daemon": Daemon(7, stuck="cannot move inbox/x")}, "emptying-the-inbox", "warning", "inbox/x", "ls -la"),
     ({"mailbox": MailboxFacts(3, 0)}, "rejected", "note", "rejected/: 3", "reason.json"),
     ({"failures": (ProbeFailure("node", "no answer", "node -v"),)}, "node-unknown", "warning", "no answer", "node"),

@@ -14,7 +14,7 @@ import pytest
 from mailboxd.errors import ConfigError
 from mailboxd.formats.mailbox.layout import Workspace
 from mailboxd.formats.user import registry
-from mailboxd.host.systemd_units import escaped, installed_for, start_command, unit_of
+from mailboxd.host.systemd_units import ServiceUnit, escaped, installed_for, unit_of, unit_running
 from mailboxd.operate.setup.service import command
 from mailboxd.operate.setup.service_unit import Unit, UnitOfAll
 from mailboxd.operate.setup.service_unit import UserManager as Asked
@@ -227,7 +227,36 @@ def test_the_unit_of_all_serves_a_workspace_that_has_none_of_its_own(tmp_path: P
     ],
 )  # fmt: skip
 def test_a_daemon_is_started_without_stopping_others(unit: str, pid: int | None, command: str) -> None:
-    assert start_command(unit, pid) == command
+    assert ServiceUnit(unit).start(pid) == command
+
+
+_SESSION = "0::/user.slice/user-1000.slice/user@1000.service/app.slice"
+
+
+@pytest.mark.parametrize(
+    ("groups", "command"),
+    [
+        (f"{_SESSION}/app-mailboxd.slice/mailboxd@srv-a.service", "systemctl --user restart mailboxd@srv-a.service"),
+        (f"{_SESSION}/mailboxd.service/of-a", "systemctl --user reload-or-restart mailboxd.service"),
+        (
+            "5:memory:/system.slice/mailboxd@srv-a.service\n0::/",
+            "systemctl restart mailboxd@srv-a.service",
+        ),
+        (f"{_SESSION}/app-gnome-terminal.slice/vte-spawn-7.scope", None),
+        (f"{_SESSION}/gnome-terminal-server.service", None),
+        ("0::/system.slice/ssh.service", None),
+        ("0::/", None),
+        (None, None),
+    ],
+)
+def test_a_daemon_that_was_started_in_a_terminal_belongs_to_no_unit_of_ours(
+    tmp_path: Path, groups: str | None, command: str | None
+) -> None:
+    if groups is not None:
+        (tmp_path / "7").mkdir()
+        (tmp_path / "7" / "cgroup").write_text(f"{groups}\n")
+    unit = unit_running(7, tmp_path)
+    assert (unit and unit.start(0)) == command
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from mailboxd.core.messaging import Messaging
+from mailboxd.host.systemd_units import ServiceUnit
 from mailboxd.hub.wire.presence import HostSigns
 from mailboxd.ledger.integrity import DatabaseCheck
 from mailboxd.operate.integration import PluginState, SkillState
@@ -134,7 +135,7 @@ class Daemon:
     """`pid` is None if no daemon runs, 0 if the lock does not name it."""
 
     pid: int | None
-    service: str = ""
+    service: ServiceUnit | None = None
     """Its systemd unit; without a daemon, the one that is installed."""
     inside_agent: bool = False
     gave_up: str = ""

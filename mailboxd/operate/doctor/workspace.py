@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from mailboxd.formats.mailbox.maildir import REASON, walk
 from mailboxd.formats.user import standstills
 from mailboxd.host.pip_extras import to_add
 from mailboxd.host.system import system
-from mailboxd.host.systemd_units import installed_for, start_command
+from mailboxd.host.systemd_units import ServiceUnit, installed_for, unit_running
 from mailboxd.ledger import attention
 from mailboxd.ledger.database import recreation
 from mailboxd.ledger.integrity import DatabaseCheck
@@ -193,7 +192,7 @@ def daemon(facts: Facts, found: Daemon) -> Iterator[CheckResult]:
     elif found.stopping:
         yield warning("daemon", f"the daemon {found.stopping}", attention.start_after(found.pid, "mailboxd"))
     else:
-        how = f"as {found.service}" if found.service else "started manually"
+        how = f"as {found.service.name}" if found.service is not None else "started manually"
         yield ok("daemon", f"the daemon is running, pid {found.pid or 'unknown'}, {how}")
         if found.outdated:
             text = "the changed configuration counts after a restart of the daemon"
@@ -209,9 +208,9 @@ def _start(facts: Facts) -> str:
     """The command that starts the daemon anew, or what it needs before."""
     if facts.settings.problem:
         return _valid_configuration(facts)
-    pid, service = (facts.daemon.pid, facts.daemon.service) if facts.daemon is not None else (None, "")
-    if service:
-        return start_command(service, pid)
+    pid, service = (facts.daemon.pid, facts.daemon.service) if facts.daemon is not None else (None, None)
+    if service is not None:
+        return service.start(pid)
     return _restart(pid) if pid else "mailboxd run"
 
 
@@ -250,7 +249,6 @@ def _some(names: Sequence[str]) -> str:
 _AGENT_VARIABLES = (b"OPENCLAW_SHELL=exec", b"OPENCLAW_SUBAGENT_EXEC=1")
 _STALE_SECONDS = 600.0
 """Age at which a temporary file is no longer being written."""
-_UNIT = re.compile(r"/([^/]+\.service)(?:/|$)")
 
 
 def probe_workspace(ws: Workspace) -> WorkspaceFacts:
@@ -285,14 +283,14 @@ def probe_daemon(ws: Workspace, environ: Mapping[str, str], clock: Clock) -> Dae
     paused = "" if standstill is None else first_line(standstill.text)
     if not pid:
         gave_up = failed_starts(ws, clock.now(), clock.monotonic()).why if pid is None else ""
-        return Daemon(pid, installed_for(ws.root, environ), gave_up=gave_up, paused=paused)
-    unit = _UNIT.search(_proc(pid, "cgroup").decode("utf-8", "replace"))
-    environment = _proc(pid, "environ").split(b"\0")
+        installed = installed_for(ws.root, environ)
+        return Daemon(pid, ServiceUnit(installed) if installed else None, gave_up=gave_up, paused=paused)
+    environment = _environment(pid)
     _, troubles = health.read(ws, pid, clock.now(), clock.monotonic())
     is_inside = any(variable in environment for variable in _AGENT_VARIABLES)
     return Daemon(
         pid,
-        unit[1] if unit else "",
+        unit_running(pid),
         is_inside,
         outdated=attention.is_change_unread(ws),
         paused=paused,
@@ -336,10 +334,10 @@ def _probe_directory(path: Path, root: Path) -> Directory:
     return Directory(shown, "directory", status.st_uid, stat.S_IMODE(status.st_mode), writable)
 
 
-def _proc(pid: int, name: str) -> bytes:
+def _environment(pid: int) -> list[bytes]:
     with suppress(OSError):
-        return Path(f"/proc/{pid}/{name}").read_bytes()
-    return b""
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return []
 
 
 # Signing keys
