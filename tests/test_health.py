@@ -186,13 +186,17 @@ def test_a_clock_that_was_set_back_makes_no_pause_longer(ws: Workspace, clock: M
     assert failed_starts(ws, plus(clock.now(), -86_400.0), clock.monotonic() + 1).wait == 0.0
 
 
-def test_a_recovery_needs_a_person_after_half_an_hour_and_what_does_not_mend_itself_after_a_minute() -> None:
-    since = "2026-11-26T20:00:00.000Z"
-    files = (Component.LEFT, Component.RENDERING, Component.RETENTION, Component.INDEX)
-    for where, patience in ((Component.RECOVERY, 1800.0), *((one, 60.0) for one in (Component.GATEWAY, *files))):
-        trouble = Trouble(where, "3 turns were under way", Grade.AMBER, since)
-        assert not trouble.needs_person(plus(since, patience - 1))
-        assert trouble.needs_person(plus(since, patience))
+_NEVER = (Component.DAEMON, Component.AGENTS, Component.POLLING)
+
+
+@pytest.mark.parametrize("where", Component)
+def test_what_does_not_end_by_itself_needs_a_person_after_a_minute_and_a_recovery_after_half_an_hour(
+    where: Component,
+) -> None:
+    since, patience = "2026-11-26T20:00:00.000Z", 1800.0 if where is Component.RECOVERY else 60.0
+    trouble = Trouble(where, "it does not work", Grade.AMBER, since)
+    assert not trouble.needs_person(plus(since, patience - 1))
+    assert trouble.needs_person(plus(since, patience)) is (where not in _NEVER)
 
 
 def test_one_that_stops_is_amber_and_says_since_when_and_what_it_waits_for(ws: Workspace, clock: ManualClock) -> None:

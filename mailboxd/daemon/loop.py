@@ -503,7 +503,8 @@ class Daemon:
         if self.watcher.inbox_was_replaced():
             self.reports.append(Happened(Kind.INBOX_REARMED, None, {"path": "mailbox/inbox"}))
         self.archiving.try_again()
-        self.health.report(Component.WATCHING, self.watcher.reason, Grade.AMBER)
+        self.health.report(Component.POLLING, self.watcher.polls, Grade.AMBER)
+        self.health.report(Component.WATCHING, self.watcher.problem, Grade.AMBER)
         self.health.report(Component.SPACE, self.room(), Grade.AMBER)
         journal = self.engine.store.journal
         self.health.report(Component.JOURNAL, journal.trouble if journal is not None else "", Grade.AMBER)

@@ -53,6 +53,7 @@ class Component(StrEnum):
     ARCHIVE = "archive"
     SIGNING = "signing the log"
     WATCHING = "watching"
+    POLLING = "polling"
     SPACE = "disk space"
     DESCRIPTORS = "file descriptors"
     JOURNAL = "journal"
@@ -76,13 +77,15 @@ class Halt(StrEnum):
     DB_LOCKED = "db-locked"
 
 
-_OTHERS = (Component.GATEWAY, Component.PEERS, Component.HUB, Component.SURFACES)
-_FILES = (Component.LEFT, Component.RENDERING, Component.RETENTION, Component.INDEX)
-PATIENCE = 60.0
-"""Seconds that others may be away, or files not be moved or written, before a person has to act: a restart takes less.
-"""
-RECOVERY_PATIENCE = 1800.0
-"""Seconds that OpenClaw may take to resume turns before a person has to act: it resumes them one after the other."""
+_PATIENCE = 60.0
+"""Seconds that a problem may last before a person has to act: a restart of what is away takes less."""
+_LONGER: dict[str, float] = {
+    # OpenClaw resumes turns one after the other
+    Component.RECOVERY: 1800.0,
+    # a daemon that stops, an agent whose pause ends, and what the operator allowed when the daemon was started
+    **dict.fromkeys((Component.DAEMON, Component.AGENTS, Component.POLLING), float("inf")),
+}
+"""The same for problems that end by themselves, or are meant to be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +98,9 @@ class Trouble:
     since: str
 
     def needs_person(self, now: str) -> bool:
-        """Whether a person has to act: it is red, or for a while the gateway, a peer or another host has been down, or
-        files could not be moved or written.
-
-        A recovery may take longer.
-        """
-        patience = RECOVERY_PATIENCE if self.where == Component.RECOVERY else PATIENCE
-        may_last = self.where in (*_OTHERS, *_FILES, Component.RECOVERY)
-        return self.grade is Grade.RED or (may_last and to_epoch(now) - to_epoch(self.since) >= patience)
+        """Whether a person has to act: it is red, or has lasted for longer than what ends by itself."""
+        patience = _LONGER.get(self.where, _PATIENCE)
+        return self.grade is Grade.RED or to_epoch(now) - to_epoch(self.since) >= patience
 
     @property
     def slug(self) -> str:

@@ -134,12 +134,34 @@ def test_the_newest_and_the_broken_are_where_they_belong(stage: Stage) -> None:
         health.report(Component.CLEANUP, "it is late", Grade.AMBER)
         stage.finds_away(beta="no daemon runs for beta")
         health.report(Component.PEERS, "no daemon runs for beta", Grade.AMBER)
+        health.report(Component.AGENTS, "beta gets no turns", Grade.AMBER)
         assert kinds(stage) == ["circuit", "question"], "a restart takes less than a minute"
         stage.clock.advance(60)
         health.report(Component.HUB, "the server does not answer", Grade.AMBER)
         items = stage.json("inbox")
-    assert [item["kind"] for item in items] == ["gateway", "peer", "circuit", "question"]
-    assert items[1]["text"] == "the peer beta: no daemon runs for beta"
+    assert [item["kind"] for item in items] == ["gateway", "health", "peer", "circuit", "question"]
+    assert items[1]["text"] == "cleaning up: it is late"
+    assert items[2]["text"] == "the peer beta: no daemon runs for beta"
+
+
+@pytest.mark.parametrize("where", [Component.JOURNAL, Component.SIGNING, Component.SPACE, Component.DESCRIPTORS])
+def test_what_works_only_in_part_is_an_item_once_until_it_is_mended(stage: Stage, where: Component) -> None:
+    """Who reads only this list is told; the command prints what to do, and `status` does not say it twice."""
+    with lock.acquire(stage.ws, NOW), Health(stage.ws, stage.clock, Notifier({}), "alpha") as health:
+        health.report(where, "it does not work", Grade.AMBER)
+        assert kinds(stage) == []
+        assert f"amber: {where}: it does not work" in stage.run("status").stdout
+        stage.clock.advance(60)
+        health.beat()
+        assert kinds(stage) == ["health"]
+        assert stage.run("status").stdout.count("it does not work") == 1
+        command = shlex.split(stage.item("health")["command"])
+        assert command[0] == "mailboxd"
+        shown = stage.run(*command[1:])
+        assert shown.exit_code == 0
+        assert "Effect: " in shown.stdout
+        health.report(where, "")
+        assert kinds(stage) == []
 
 
 def test_only_what_a_daemon_can_do_waits_for_one(stage: Stage) -> None:

@@ -73,7 +73,7 @@ def test_an_idle_daemon_wakes_four_times_a_minute(tmp_path: Path, monkeypatch: p
         house.work()
         while answer_all(house):
             house.work()
-        monkeypatch.setattr(Watcher, "reason", "")  # else it scans every five seconds
+        monkeypatch.setattr(Watcher, "polls", "")  # else it scans every five seconds
         let_pass(house, 60.0)
         assert let_pass(house, 600.0) <= 40
 

@@ -118,7 +118,17 @@ class Watcher(events.FileSystemEventHandler):
     @property
     def reason(self) -> str:
         """Why changes may go unnoticed, for the operator; empty if all is well."""
-        return self._polls or "; ".join(filter(None, self._problems.values()))
+        return self._polls or self.problem
+
+    @property
+    def polls(self) -> str:
+        """Why watching is pointless here; empty if it is not."""
+        return self._polls
+
+    @property
+    def problem(self) -> str:
+        """Why what is to be watched is not; empty if it is, or nothing is to be."""
+        return "; ".join(filter(None, self._problems.values()))
 
     def close(self) -> None:
         """Stop watching. May take half a second."""
