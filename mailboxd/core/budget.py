@@ -67,17 +67,18 @@ def limit_of(held: str) -> str:
     return found[1] if found else ""
 
 
-_PAUSED = "paused by "
+PAUSED = "paused by "
+"""How the hold of a task begins that a person has paused."""
 
 
 def paused_by(who: str, note: str) -> str:
     """The hold of a task that a person has paused."""
-    return f"{_PAUSED}{who}" + (f": {note}" if note.strip() else "")
+    return f"{PAUSED}{who}" + (f": {note}" if note.strip() else "")
 
 
 def is_paused(held: str) -> bool:
     """Whether a person paused the task; only a person ends that."""
-    return held.startswith(_PAUSED)
+    return held.startswith(PAUSED)
 
 
 def lifted(policy: Policy, limits: Limits, configured: Policy | None = None) -> Policy:

@@ -5,6 +5,7 @@ Apart from the types of the core, which `mailboxd status` does not load.
 
 from __future__ import annotations
 
+from mailboxd.core.budget import PAUSED
 from mailboxd.core.vocabulary import NOT_KNOWN_YET, Phase, State, state_of, state_words
 
 SPENT = (
@@ -25,11 +26,16 @@ ENDED = "('completed', 'failed', 'cancelled')"
 """The phases of tasks that have ended."""
 SOME_HELD = "SELECT id FROM tasks WHERE held <> '' UNION ALL SELECT task FROM held_orders"
 """Tasks that are held, or that an order is about to end."""
-_HELD = (
-    f"(WITH RECURSIVE below (id) AS ({SOME_HELD} UNION ALL"
-    " SELECT t.id FROM below b JOIN tasks t ON t.parent = b.id) SELECT id FROM below)"
-)
-"""These tasks and their descendants."""
+BY_PERSON = f"held GLOB '{PAUSED}*'"
+"""Held because a person has paused it."""
+
+
+def _with_below(tasks: str) -> str:
+    """These tasks and their descendants."""
+    below = "SELECT t.id FROM below b JOIN tasks t ON t.parent = b.id"
+    return f"(WITH RECURSIVE below (id) AS ({tasks} UNION ALL {below}) SELECT id FROM below)"
+
+
 RUNNABLE = "phase = 'execution_ready' AND unmet = 0 AND parent_live = 1"
 """Tasks that wait for nothing else. Must match the partial indexes literally, or SQLite does not use them."""
 OPEN = "phase <> 'completed' AND phase <> 'failed' AND phase <> 'cancelled'"
@@ -155,4 +161,11 @@ SUITS = {
 def is_not_held(task: str) -> str:
     """Whether a turn of the task in this column may begin: it is not held, and nothing is about to end it or a task
     above it. Costs nothing while no task is held."""
-    return f"(NOT EXISTS ({SOME_HELD}) OR {task} NOT IN {_HELD})"
+    return f"(NOT EXISTS ({SOME_HELD}) OR {task} NOT IN {_with_below(SOME_HELD)})"
+
+
+def may_act(task: str) -> str:
+    """Whether an approved action of the task in this column may begin: nobody has paused it or a task above it, and
+    nothing is about to end one of them. Costs nothing while no task is held."""
+    stopped = f"SELECT id FROM tasks WHERE held <> '' AND {BY_PERSON} UNION ALL SELECT task FROM held_orders"
+    return f"(NOT EXISTS ({SOME_HELD}) OR {task} NOT IN {_with_below(stopped)})"

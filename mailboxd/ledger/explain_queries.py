@@ -28,7 +28,7 @@ from mailboxd.core.followed import TOGETHER, name_of_unknown
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import TERMINAL, TURN_SECONDS, AttemptStatus, Phase, Waiting, WaitsFor
 from mailboxd.ledger.claims import conflicts
-from mailboxd.ledger.conditions import ABOVE, OPEN
+from mailboxd.ledger.conditions import ABOVE, BY_PERSON, OPEN
 from mailboxd.ledger.meta import Meta
 from mailboxd.ledger.precedence import ahead_of
 
@@ -171,6 +171,7 @@ def _standing(db: sqlite3.Connection, task_id: str) -> TaskSnapshot | None:
         own_gates="gates" in named,
         raised=_raised(policy, *spent) if held else "",
         held_by=_held_by(db, task_id) if parent is not None and phase not in TERMINAL else "",
+        paused_by=_held_by(db, task_id, BY_PERSON) if parent is not None and phase is Phase.READY_TO_RESUME else "",
     )
 
 
@@ -288,10 +289,10 @@ def _question(db: sqlite3.Connection, task_id: str) -> AskedQuestion | None:
     return AskedQuestion(data["to"], data["text"], row[0])
 
 
-def _held_by(db: sqlite3.Connection, task_id: str) -> str:
+def _held_by(db: sqlite3.Connection, task_id: str, how: str = "held <> ''") -> str:
     row = db.execute(
         f"{ABOVE} SELECT t.local_id FROM above a JOIN tasks t ON t.id = a.id"
-        " WHERE t.held <> '' AND t.id <> ? ORDER BY t.depth DESC LIMIT 1",
+        f" WHERE t.{how} AND t.id <> ? ORDER BY t.depth DESC LIMIT 1",
         (task_id, task_id),
     ).fetchone()
     return "" if row is None else row[0]

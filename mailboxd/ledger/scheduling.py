@@ -17,7 +17,7 @@ from mailboxd.core.schedule import Ready
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import Phase
 from mailboxd.ledger.claims import conflicts
-from mailboxd.ledger.conditions import LIVE, OPEN, RUNNABLE, is_not_held
+from mailboxd.ledger.conditions import LIVE, OPEN, RUNNABLE, is_not_held, may_act
 from mailboxd.ledger.outbox import Outbox, latest_turn_of
 from mailboxd.ledger.precedence import RESTED, UNCLAIMED, first_of_each
 from mailboxd.ledger.ready_queue import MOST, ReadyQueue, ReadyTask
@@ -218,7 +218,8 @@ class Schedule:
         A notice that failed, or waits for the end of quiet hours, counts no more: nothing waits for it.
         """
         may_begin, soon = is_not_held("task") if turns else "0", "(not_before IS NULL OR not_before <= ?)"
-        counts = f"(kind <> 'run_turn' OR {may_begin}) AND (kind <> 'notify' OR tries = 0 AND {soon})"
+        counts = f"(kind <> 'run_turn' OR {may_begin}) AND (kind <> 'perform' OR {may_act('task')})"
+        counts += f" AND (kind <> 'notify' OR tries = 0 AND {soon})"
         sql = f"SELECT 1 FROM outbox WHERE state = 'pending' AND {counts} UNION ALL SELECT 1 FROM held_orders LIMIT 1"
         return self._db.execute(sql, (plus(now, APART),)).fetchone() is not None
 

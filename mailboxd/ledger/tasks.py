@@ -29,7 +29,7 @@ from mailboxd.core.task_view import (
 from mailboxd.core.vocabulary import CheckVerdict, Gate, Join, Phase, Verdict
 from mailboxd.host.ids import slug
 from mailboxd.ledger.claims import conflicts
-from mailboxd.ledger.conditions import ENDED, OPEN, SOME_HELD
+from mailboxd.ledger.conditions import ENDED, OPEN, SOME_HELD, may_act
 from mailboxd.ledger.row_mapping import (
     APPROVAL,
     ATTEMPT,
@@ -617,6 +617,10 @@ class Tasks:
             return False
         ending = {row[0] for row in self._db.execute("SELECT task FROM held_orders")}
         return any(task.held or task.id in ending for task in self.with_ancestors(task_id))
+
+    def may_act(self, task_id: str) -> bool:
+        """Whether an approved action of the task may begin: nobody has paused or is about to end it, or one above."""
+        return bool(self._db.execute(f"SELECT {may_act('?')}", (task_id,)).fetchone()[0])
 
     def none_held(self) -> bool:
         """Whether no task is held or about to be ended; outside of a transaction, some may be."""

@@ -22,6 +22,7 @@ from mailboxd.core.approvals import (
     Approval,
     ApprovalStatus,
     Performed,
+    Purpose,
     digest,
 )
 from mailboxd.core.effects import Perform, Prepare, Verify
@@ -205,6 +206,8 @@ class ActionPerformer:
             self.reports.append(RunnerEnded(order, effect, "mailboxd was not running when it ended"))
             return
         if not self.calls.capacity.may_begin():
+            return
+        if row.purpose is Purpose.ACTION and not self.engine.store.tasks.may_act(order.task):
             return
         environment = plain_environment(self.setting.environ) | export_environment(self.setting)
         words = effect_argv(place)

@@ -26,7 +26,7 @@ from tests.e2e.acting import (
     until_state,
 )
 from tests.e2e.conftest import Found
-from tests.e2e.support import PATIENCE, eventually, spawned
+from tests.e2e.support import PATIENCE, eventually, spawned, task
 
 pytestmark = pytest.mark.slow
 ME = pwd.getpwuid(os.getuid()).pw_name
@@ -303,6 +303,52 @@ def test_a_cancel_does_not_stop_what_has_begun(found: Found, witness: Path) -> N
     assert row(alpha)["state"] == "started"
     go.touch()
     assert until_state(alpha, "done", "unknown", "failed")["state"] == "done"
+    assert happened(witness) == 1
+    company.at_rest()
+
+
+@pytest.mark.parametrize("order", ["cancel", "pause"])
+def test_the_next_action_does_not_begin_while_a_cancel_is_held_or_the_task_is_paused(
+    found: Found, witness: Path, order: str
+) -> None:
+    company = found({"alpha": WORK}, approvals=ALONE)
+    alpha = company["alpha"]
+    alpha.start()
+    go = witness.with_name("go")
+    first = effect(witness, f"while [ ! -e {go} ]; do sleep 0.05; done", id="first")
+    alpha.drop("job.md", acting("job", [first, effect(witness, id="second")]))
+    approve(alpha, *asked(alpha, 2))
+    eventually(lambda: [one["state"] for one in rows(alpha)] == ["started", ""])
+    assert alpha.call(order, "job").returncode == 0
+    go.touch()
+    eventually(lambda: [one["state"] for one in rows(alpha)] == ["done", ""])
+    if order == "cancel":
+        alpha.until("job", "cancelled")
+    else:
+        alpha.stop()
+        alpha.run()  # to its end: what is paused keeps nobody
+        assert "paused by" in alpha.call("why", "job").stdout
+        assert happened(witness) == 1
+        alpha.start()
+        assert alpha.call("resume", "job").returncode == 0
+        alpha.until("job")
+    assert happened(witness) == (1 if order == "cancel" else 2)
+    company.at_rest()
+
+
+def test_what_is_approved_below_a_paused_task_waits_and_says_so(found: Found, witness: Path) -> None:
+    company = found({"alpha": WORK}, approvals=ALONE)
+    alpha = company["alpha"]
+    alpha.start()
+    child = {"agent": "self", "description": "Publish", "planned_actions": [effect(witness)]}
+    alpha.drop("job.md", task("job", plan={"part": child}))
+    ids = asked(alpha)
+    assert alpha.call("pause", "job").returncode == 0
+    approve(alpha, *ids)
+    alpha.until("job.part", "ready_to_resume")
+    assert "job.part: performs nothing: job above it is paused" in alpha.call("why", "job.part").stdout
+    assert alpha.call("resume", "job").returncode == 0
+    alpha.until("job")
     assert happened(witness) == 1
     company.at_rest()
 

@@ -202,6 +202,8 @@ class TaskSnapshot:
     """The options that raise the budget that holds it, with the same amount again."""
     held_by: str = ""
     """The local id of the task above it that is on hold."""
+    paused_by: str = ""
+    """That of the one above it which a person has paused, if its actions are to be performed."""
     ahead: Ahead = Ahead()
     """What comes before it, if it is ready."""
 

@@ -79,6 +79,9 @@ def _blocker_now(task: TaskSnapshot, snapshot: Snapshot) -> Cause | None:
             hint += f"; or raise {limit} in .mailboxd/config.yaml and restart the daemon"
         hint += f"; or mailboxd cancel {task.local_id}"
         return Cause(task.local_id, "budget", stopped(task.held), hint=hint)
+    if task.paused_by:
+        text = f"performs nothing: {task.paused_by} above it is paused"
+        return Cause(task.local_id, "paused", text, hint=f"mailboxd resume {task.paused_by}")
     agent = _next_agent(task, snapshot)
     if snapshot.standstill and (agent or _is_to_begin(task)):
         return Cause(task.local_id, "paused", f"waits: {first_line(snapshot.standstill)}", hint=OVER)

@@ -1,6 +1,6 @@
 """Orders that end work are held for some seconds: until then they can be taken back.
 
-Nothing is stopped before, and no turn begins of the task or of what is below it.
+Nothing is stopped before, and no turn or action begins of the task or of what is below it.
 
 A held order is a row that its event made, so a restart keeps it. The daemon carries each out once, in the transaction
 that removes its row. By then it may make no sense any more, because the task has ended: that is recorded, too.
