@@ -60,6 +60,7 @@ def carry_out_any(session: Session, act: Callable[[Engine, str], Sequence[Event]
     from mailboxd.formats import config
     from mailboxd.formats.mailbox import lock
     from mailboxd.host import wakeup
+    from mailboxd.ledger import attention
 
     require_operator()
     ws = session.workspace()
@@ -83,7 +84,9 @@ def carry_out_any(session: Session, act: Callable[[Engine, str], Sequence[Event]
     if held is not None:
         say(for_terminal(f"  -> {facts['held']['undo']}  # takes it back, within 10 s"))
     if not runs:
-        say(f"no daemon is running: recorded, and `{session.program(ws)} run` will carry it out", err=True)
+        cannot_begin = attention.cannot_begin(ws, None, session.clock.now())
+        then = cannot_begin[0] if cannot_begin else f"`{session.program(ws)} run` will carry it out"
+        say(for_terminal(f"no daemon is running: recorded, and {then}"), err=True)
 
 
 def require_editor() -> None:

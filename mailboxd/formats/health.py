@@ -7,6 +7,7 @@ whose heartbeat is missing is red. Only reading is here, because `status` import
 from __future__ import annotations
 
 import json
+import os
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -183,6 +184,11 @@ def failed_starts(ws: Workspace, now: str, monotonic: float) -> Failed:
     past = max(monotonic - report["monotonic"], to_epoch(now) - to_epoch(report["at"]), 0.0)
     pause = min(2.0 ** min(report["starts"] - 1, 10), LONGEST_PAUSE)
     return Failed(report["starts"], max(pause - past, 0.0), report["over"] or "it died without a report")
+
+
+def has_reported(ws: Workspace) -> bool:
+    """Whether a daemon has ever been started here. Raises nothing."""
+    return os.path.lexists(ws.state / FILE)
 
 
 def scanned_at(ws: Workspace) -> str | None:

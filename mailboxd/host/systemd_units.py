@@ -38,17 +38,18 @@ def installed_for(workspace: Path, environ: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ServiceUnit:
-    """A unit that runs a daemon, or would, and the program that commands it: the user's manager or the machine's."""
+    """A unit that runs a daemon, or would: of the user's service manager, or of the machine's."""
 
     name: str
-    manager: str = "systemctl --user"
+    of_machine: bool = False
 
     def start(self, pid: int | None) -> str:
         """The command that starts its daemon, anew if it runs as `pid` (0: unknown)."""
         if self.name == ALL:  # not a restart, which would stop the other daemons too
             stops = f"kill {pid}; while kill -0 {pid} 2>/dev/null; do sleep 1; done; " if pid else ""
-            return f"{stops}{self.manager} reload-or-restart {ALL}"
-        return f"{self.manager} {'start' if pid is None else 'restart'} {shlex.quote(self.name)}"
+            return f"{stops}systemctl --user reload-or-restart {ALL}"
+        verb, name = "start" if pid is None else "restart", shlex.quote(self.name)
+        return f"systemctl {verb} {name}" if self.of_machine else f"systemctl --user {verb} {name}"
 
 
 def unit_running(pid: int, proc: Path = Path("/proc")) -> ServiceUnit | None:
@@ -58,7 +59,7 @@ def unit_running(pid: int, proc: Path = Path("/proc")) -> ServiceUnit | None:
     with suppress(OSError):
         groups = (proc / str(pid) / "cgroup").read_text()
         if (found := _IN_GROUP.search(groups)) is not None:
-            return ServiceUnit(found[2]) if "/user@" in found[1] else ServiceUnit(found[2], "systemctl")
+            return ServiceUnit(found[2], of_machine="/user@" not in found[1])
     return None
 
 

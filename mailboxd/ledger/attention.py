@@ -30,7 +30,7 @@ from mailboxd.formats.mailbox import lock
 from mailboxd.formats.mailbox.files import directory, read_file
 from mailboxd.formats.mailbox.unread import Unread, new_tasks, sent_again, unread_mail
 from mailboxd.formats.mailbox.unread import unread as unread_files
-from mailboxd.formats.user.registry import all_are_served
+from mailboxd.formats.user.registry import all_are_served, is_served_with_all
 from mailboxd.host.systemd_units import unit_running
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def of(
     broken = of_troubles(ws, report, clock, program, pid)
     if (invalid := of_configuration(ws, pid)) is not None:  # `run` would only say the same
         broken = [invalid, *(item for item in broken if pid is not None or item.kind is not Need.DAEMON)]
-    elif pid is None and not broken and (work := _work(ws, report, waiting.open.for_daemon)):
+    elif pid is None and not broken and not starts_soon(ws) and (work := _work(ws, report, waiting.open.for_daemon)):
         broken.append(Item(Need.DAEMON, f"no daemon is running, and {work} for it", f"{program} run"))
     elif pid is not None and is_change_unread(ws):
         text = "the changed configuration counts after a restart of the daemon"
@@ -285,12 +285,23 @@ def _restart(pid: int, program: str) -> str:
 
 
 def cannot_begin(ws: Workspace, pid: int | None, now: str) -> tuple[str, str] | None:
-    """Why nothing begins here, and the command that mends it; None if the daemon `pid` works, or one could start."""
+    """Why nothing begins here, and the command that mends it, empty if it mends itself; None if the daemon `pid` works,
+    or one could start.
+    """
     if pid is None:
-        item = of_configuration(ws, pid)
-        return None if item is None else (item.text, item.command)
+        if (item := of_configuration(ws, pid)) is not None:
+            return item.text, item.command
+        return (STARTS_SOON, "") if starts_soon(ws) else None
     stops = health.stopping(ws, pid, now)
     return (f"the daemon {stops}", start_after(pid, program_for(ws))) if stops else None
+
+
+STARTS_SOON = "`mailboxd run --all` starts one within 15 s"
+
+
+def starts_soon(ws: Workspace) -> bool:
+    """Whether no daemon was ever started in this workspace, and the running `run --all` is about to."""
+    return not health.has_reported(ws) and is_served_with_all(ws.root, os.environ)
 
 
 def start_after(pid: int, program: str) -> str:

@@ -17,13 +17,17 @@ from hypothesis import strategies as st
 
 from mailboxd.core.outcomes import Failed, Permanence, Unknown
 from mailboxd.core.vocabulary import is_id
+from mailboxd.daemon.health_writer import Health
 from mailboxd.engine.sending import Draft, compose
 from mailboxd.errors import MessageError
+from mailboxd.formats.mailbox import lock
 from mailboxd.formats.protocol.messages import ReplyMessage, TaskMessage, parse_message
 from mailboxd.formats.protocol.plan import parse_plan
 from mailboxd.formats.protocol.taskmd import parse_task_file
+from mailboxd.formats.user import registry
 from mailboxd.host import wakeup
 from mailboxd.host.ids import readable
+from mailboxd.host.sdnotify import Notifier
 from mailboxd.host.system import system
 from mailboxd.hub.files.membership import Membership
 from mailboxd.hub.files.view import HEARD, PEERS, Heard, HubInfo, PeerInfo, PoolInfo
@@ -275,6 +279,29 @@ def test_every_title_makes_an_id_and_a_message(title: str) -> None:
     except MessageError:
         return
     assert isinstance(parse_message(raw, "x.md").message, TaskMessage)
+
+
+def test_a_workspace_that_run_all_has_yet_to_find_needs_no_daemon_of_its_own(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert registry.register(stage.ws.root, os.environ)
+    soon = "`mailboxd run --all` starts one within 15 s"
+    with registry.serving_all(os.environ):
+        assert stage.run("send", "--task-id", "job", "Do it").stderr == f"no daemon is running there: {soon}\n"
+        stage.receive()
+        assert stage.json("inbox") == []
+        said = stage.run("why", "job").stdout
+        assert soon in said
+        assert "->" not in said
+        assert stage.run("pause", "job").stderr == f"no daemon is running: recorded, and {soon}\n"
+        assert stage.run("resume", "job").exit_code == 0
+        with lock.acquire(stage.ws, NOW), Health(stage.ws, stage.clock, Notifier({}), "alpha"):
+            pass  # now one was started, and somebody has stopped it
+        assert stage.item("daemon")["command"] == f"{stage.program} run"
+        assert "run` starts the task" in stage.run("send", "Do it").stderr
+    (stage.ws.state / "health.json").unlink()
+    assert "run` starts the task" in stage.run("send", "Do it, too").stderr
 
 
 # Send --wait

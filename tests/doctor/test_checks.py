@@ -217,6 +217,7 @@ BROKEN = [
     (rotten(schema=0), "database", "note", "upgrades it to 1", "systemctl --user restart"),
     (rotten(broken="event 7 is missing"), "database", "error", "event 7", "db verify"),
     ({"daemon": Daemon(None)}, "daemon", "note", "no daemon", "mailboxd run"),
+    ({"daemon": Daemon(None, starts_soon=True)}, "daemon", "note", "`mailboxd run --all` starts one within 15 s", ""),
     ({"daemon": Daemon(None), "mailbox": MailboxFacts(0, 2)}, "daemon", "warning", "inbox: 2", "mailboxd run"),
     (
         {"daemon": Daemon(None, ServiceUnit("mailboxd@a.service"))},

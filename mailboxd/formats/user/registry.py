@@ -84,6 +84,11 @@ def all_are_served(environ: Mapping[str, str]) -> bool:
     return False
 
 
+def is_served_with_all(root: Path, environ: Mapping[str, str]) -> bool:
+    """Whether a `mailboxd run --all` runs that serves this workspace, or will within some seconds. Raises nothing."""
+    return all_are_served(environ) and root in _listed_or_nothing(UserState.of(environ))
+
+
 def _listed(state: UserState) -> list[Path]:
     raw = state.read(FILE)
     if raw is None:
@@ -98,7 +103,7 @@ def _listed(state: UserState) -> list[Path]:
 
 
 def _listed_or_nothing(state: UserState) -> list[Path]:
-    """For writing: a list that others could have written is replaced."""
+    """A list that others could have written, and that is replaced when it is written, counts as empty."""
     try:
         return _listed(state)
     except MailboxdError:

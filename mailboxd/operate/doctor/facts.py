@@ -146,6 +146,8 @@ class Daemon:
     """That all agents are paused, in a clause."""
     stopping: str = ""
     """That it is stopping, as a predicate."""
+    starts_soon: bool = False
+    """Whether `run --all` is about to start the first one."""
     stuck: str = ""
     """Which files it cannot move out of the inbox, and why."""
 

@@ -180,6 +180,8 @@ def daemon(facts: Facts, found: Daemon) -> Iterator[CheckResult]:
         record = facts.database is not None and recreation(Path(facts.database.path)) in found.gave_up
         fix = _REBUILD if record else _start(facts)
         yield error("daemon", f"no daemon is running, the latest start failed: {found.gave_up}", fix)
+    elif found.starts_soon:
+        yield note("daemon", f"no daemon is running yet: {attention.STARTS_SOON}")
     elif found.pid is None:
         waiting = facts.mailbox.waiting if facts.mailbox is not None else 0
         if waiting:
@@ -284,7 +286,13 @@ def probe_daemon(ws: Workspace, environ: Mapping[str, str], clock: Clock) -> Dae
     if not pid:
         gave_up = failed_starts(ws, clock.now(), clock.monotonic()).why if pid is None else ""
         installed = installed_for(ws.root, environ)
-        return Daemon(pid, ServiceUnit(installed) if installed else None, gave_up=gave_up, paused=paused)
+        return Daemon(
+            pid,
+            ServiceUnit(installed) if installed else None,
+            gave_up=gave_up,
+            paused=paused,
+            starts_soon=pid is None and attention.starts_soon(ws),
+        )
     environment = _environment(pid)
     _, troubles = health.read(ws, pid, clock.now(), clock.monotonic())
     is_inside = any(variable in environment for variable in _AGENT_VARIABLES)
