@@ -173,7 +173,7 @@ def clarified(builder: DecisionBuilder, sender: str, text: str, ends: bool) -> N
     """Continue the attempt, in the same session, with the answer or without one. Raises Refused."""
     attempt = builder.attempt
     if attempt is None or attempt.status is not AttemptStatus.RUNNING or attempt.waiting_for is not Waiting.ANSWER:
-        raise Refused("no-question", f"{builder.task.local_id} has not asked anything")
+        raise Refused("no-question", f"{builder.task.local_id} has no open question")
     stop_turns(builder)  # another answer came before that of the running turn
     if ends:
         _continue(builder, "there will be no answer", SKIP, f"{_NO_ANSWER}. {_GO_ON}")

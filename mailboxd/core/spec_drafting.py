@@ -185,7 +185,7 @@ def clarified(builder: DecisionBuilder, said: Clarification) -> None:
     """Take an answer about the spec. After REPLY_SKIP the rest is derived. Raises Refused."""
     task = builder.task
     if task.mending.waiting_for is not Waiting.ANSWER:
-        raise Refused("no-question", f"{task.local_id} has not asked anything")
+        raise Refused("no-question", f"{task.local_id} has no open question")
     _wait(builder, "the question about the spec is answered", Waiting.NOTHING)
     if said.ends:
         builder.amend(

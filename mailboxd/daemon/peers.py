@@ -33,6 +33,7 @@ from mailboxd.formats.mailbox.layout import Workspace
 from mailboxd.formats.protocol.prompts import Peer
 from mailboxd.host.process import cores
 from mailboxd.hub.files.view import HubInfo, HubView
+from mailboxd.ledger.attention import program_for
 from mailboxd.ledger.meta import PEERS
 from mailboxd.perform.agents.call_dir import Exit
 from mailboxd.perform.agents.gateway.transport import from_config
@@ -407,7 +408,7 @@ class Peers:
                 continue
             why = next((trouble.why for trouble in troubles if trouble.grade is health.Grade.RED), "")
             if pid is None:
-                found[name] = f"no daemon runs for {name}: `mailboxd run -w {shlex.quote(str(ws.root))}`"
+                found[name] = f"no daemon runs for {name}: `{program_for(ws)} run`"
             elif grade is health.Grade.RED:
                 found[name] = f"the daemon of {name} does not work: {first_line(why)}"
         return found

@@ -140,7 +140,7 @@ def test_every_suggested_command_runs_in_the_state_that_suggests_it(tmp_path: Pa
     for number, look in enumerate((*LOOKS, *ORDERS)):
         first = seen if look in LOOKS else fresh(tmp_path / f"{number}", state)
         for other, command in enumerate(suggested(first, look)):
-            known = re.sub(r"-w \S+ |(?<=--dismiss )\w+|(?<=show )\w+", "", command)
+            known = re.sub(r"(?<=-w )\S+|(?<=--dismiss )\w+|(?<=show )\w+", "", command)
             if ELSEWHERE.match(command) or known in tried:
                 continue
             tried.add(known)

@@ -344,7 +344,7 @@ def test_an_answer_is_written_in_an_editor_below_the_question(stage: Stage, tmp_
     editor.chmod(0o700)
     assert stage.run("answer", "job", env={"EDITOR": str(editor)}).exit_code == 0
     assert "Which figures?" in seen.read_text()
-    assert "has not asked anything" in stage.run("answer", "job", env={"EDITOR": str(editor)}).stderr
+    assert "has no open question" in stage.run("answer", "job", env={"EDITOR": str(editor)}).stderr
     stage.end_turn("job", QUESTION)
     unchanged = stage.run("answer", "job", env={"EDITOR": "true"})
     assert (unchanged.exit_code, "give the answer" in unchanged.stderr) == (2, True)

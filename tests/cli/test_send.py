@@ -153,6 +153,8 @@ def test_an_invalid_message_is_a_usage_error_and_not_sent(stage: Stage, argument
 def test_dates_are_taken_in_words_and_said_as_what_they_were_read_as(stage: Stage) -> None:
     result = stage.run("send", "--deadline", "2026-12-01", "--not-before", "mon 8:00", "Do it")
     assert "its deadline is Tue 1 Dec 2026 23:59:59 UTC" in result.stderr
+    vague = stage.run("send", "--not-before", "soon", "x").stderr
+    assert "--not-before: " in vague, "as the option is typed"
     assert "it begins Mon 23 Nov 2026 08:00 UTC" in result.stderr
     (path,) = stage.ws.inbox.iterdir()
     message = parse_message(path.read_bytes(), path.name).message

@@ -39,7 +39,7 @@ def test_an_answer_stays_on_record_with_its_words(stage: Stage) -> None:
     shown = stage.run("show", "job").output
     assert "Said with orders" in shown
     assert "the audited ones of zanzibar" in shown
-    assert "said with the order answer: the audited ones of zanzibar" in stage.run("log", "job").output
+    assert "; answer: the audited ones of zanzibar" in stage.run("log", "job").output
     assert {hit["task"] for hit in found(stage, "zanzibar")} == {"job"}
 
 

@@ -160,7 +160,7 @@ def test_the_sentences_of_a_log_say_plainly_who_did_what() -> None:
         Kind.NOTICE_SENT: (notice, 't: told notify.command the notice "failed": has failed: write'),
         Kind.EDIT_SETTLED: (
             {"file": "task.md", "how": "taken", "by": "", "given": {"name": "accept", "note": "good enough"}},
-            "t: the refused task.md is settled: taken; said with the order accept: good enough",
+            "t: the refused task.md is settled: taken; note: good enough",
         ),
     }
     for kind, (data, sentence) in said.items():

@@ -121,7 +121,7 @@ def test_what_is_answered_already_is_said_and_changes_nothing(stage: Stage, page
     assert page.post(path, fields).status == 303
     again = page.post(path, fields)
     assert again.status == 409
-    assert "has not asked anything" in again.words
+    assert "has no open question" in again.words
 
 
 def test_an_error_is_said_once(stage: Stage, page: Inside) -> None:

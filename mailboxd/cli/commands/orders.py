@@ -379,7 +379,7 @@ def _answer_in_editor(session: Session, task: str) -> str:
         task_id = report.find(task)
         standing = report.task_snapshot([task_id], session.clock.now(), None, neighbours=False).tasks[task_id]
     if standing.question is None:
-        raise Refused("no-question", f"{standing.local_id} has not asked anything")
+        raise Refused("no-question", f"{standing.local_id} has no open question")
     return edited(f"{standing.local_id} asks:\n\n{standing.question.text}", "") or _text_or_file((), None, "answer")
 
 

@@ -420,7 +420,7 @@ def _times(session: Session, ws: Workspace, said: dict[str, Any]) -> dict[str, s
     try:
         times = read_moments(said, calendar)
     except MessageError as error:
-        raise click.UsageError(f"--{error.field}: {error.problem}. {error.hint}") from None
+        raise click.UsageError(f"--{str(error.field).replace('_', '-')}: {error.problem}. {error.hint}") from None
     for name, at in times.items():
         session.tell(f"{_TIMES[name]} {calendar.told(at)}", err=True)
     return times

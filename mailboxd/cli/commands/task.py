@@ -133,7 +133,8 @@ def show_command(session: Session, task: str, view: str | None, everything: bool
 
                 snapshot = report.task_snapshot([task_id], session.clock.now(), lock.holder(session.workspace()))
                 snapshot = _with_tools(session, snapshot)
-                standing, asked = cause_of(snapshot.tasks[task_id], snapshot), snapshot.tasks[task_id].question
+                cause, asked = cause_of(snapshot.tasks[task_id], snapshot), snapshot.tasks[task_id].question
+                standing = (cause.text, session.runnable(cause.command))
                 question: OpenQuestion | None = {"to": asked.to, "text": asked.text, "at": asked.at} if asked else None
                 found: ShownTask = {**details(report, task_id), "question": question}
                 ending = [(cause.text, session.runnable(cause.hint)) for cause in endings(snapshot, found["local_id"])]
@@ -216,17 +217,17 @@ def _spec(session: Session, report: Report, task_id: str) -> None:
 
 def _task_lines(
     found: ShownTask,
-    standing: Cause,
+    standing: tuple[str, str],
     ending: Sequence[tuple[str, str]],
     now: str,
     program: str,
     place: Callable[[], tzinfo | None] = lambda: None,
 ) -> Iterator[str]:
-    """Everything about a task; `standing` is what it waits for, `ending` what is held to end it, with its hint; `place`
-    is the zone of the operator.
+    """Everything about a task; `standing` is what it waits for, `ending` what is held to end it, each with its command;
+    `place` is the zone of the operator.
     """
     yield f"{found['local_id']}: {fit(found['title'], 200)}"
-    why = found["error"] if found["phase"] in TERMINAL else standing.text
+    why = found["error"] if found["phase"] in TERMINAL else standing[0]
     policy, spec = found["policy"], found["spec"]
     begins = found["not_before"] if found["not_before"] == policy["not_before"] else None
     times = (
@@ -242,7 +243,7 @@ def _task_lines(
     )
     shown = [
         ("state", state(found) + (f": {fit(why, _LINE)}" if why else "")),
-        ("", f"-> {for_terminal(standing.command)}" if found["need"] else ""),
+        ("", f"-> {for_terminal(standing[1])}" if found["need"] else ""),
         *(row for text, hint in ending for row in (("ending", text), ("", f"-> {for_terminal(hint)}"))),
         ("agent", f"{found['agent']}, {found['mode']}, from {found['from']}"),
         ("id", found["id"] + (f", subtask of {found['parent']}" if found["parent"] else "")),

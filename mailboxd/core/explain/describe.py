@@ -62,7 +62,8 @@ def _words_with_order(event: Event, said: str) -> str:
     if not given:
         return ""
     words = first_line(given.get("note", ""))
-    return f"; said with the order {given['name']}: {words}" if words and words not in said else ""
+    label = "answer" if given["name"] == "answer" else "note"
+    return f"; {label}: {words}" if words and words not in said else ""
 
 
 def _passage(steps: Sequence[Mapping[str, Any]]) -> str:
