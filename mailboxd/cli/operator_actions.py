@@ -85,7 +85,7 @@ def carry_out_any(session: Session, act: Callable[[Engine, str], Sequence[Event]
         say(for_terminal(f"  -> {facts['held']['undo']}  # takes it back, within 10 s"))
     if not runs:
         cannot_begin = attention.cannot_begin(ws, None, session.clock.now())
-        then = cannot_begin[0] if cannot_begin else f"`{session.program(ws)} run` will carry it out"
+        then = cannot_begin[0] if cannot_begin else f"`{attention.start(ws, session.program(ws))}` will carry it out"
         say(for_terminal(f"no daemon is running: recorded, and {then}"), err=True)
 
 

@@ -35,6 +35,7 @@ import mailboxd.perform.agents.gateway.pairing  # noqa: F401
 from mailboxd.daemon import supervise
 from mailboxd.daemon.restarts import MOST, PAUSE, WITHIN, Restarts, Then
 from mailboxd.errors import ConfigError, UnavailableError, WorldError
+from mailboxd.formats import health
 from mailboxd.formats.mailbox import lock
 from mailboxd.formats.mailbox.files import world_errors
 from mailboxd.formats.mailbox.layout import Workspace
@@ -50,8 +51,11 @@ _SILENT, _START, _AT_ONCE = 60.0, 120.0, 10.0
 while it starts (TimeoutStartSec); and those that it has after the second signal."""
 _NEVER = float("inf")
 _LOOK = 15.0
-"""Seconds between two looks for workspaces that are new, gone, or whose directories cannot be used, and for a change of
-the configuration of one that was given up."""
+"""Seconds between two looks for workspaces that are new, gone, or whose directories cannot be used, and for what a
+person has mended of one that was given up."""
+_LATER = 600.0
+"""Seconds after which one that was given up is tried again although nobody was seen to mend it: most of what keeps a
+daemon from starting is not in a file that could be looked at."""
 _log = logging.getLogger("mailboxd")
 
 
@@ -94,10 +98,13 @@ class _Child:
     """It was asked to stop, and then to run."""
     idle_because: str = ""
     """Why it does not run, as was said last."""
-    is_given_up: bool = False
-    """It is not started before its configuration has changed, or this process is told."""
+    given_up_until: float | None = None
+    """It is not started before then, unless somebody has mended it, or this process is told; None: it is not given up.
+    """
     configuration: tuple[int, ...] = ()
     """What tells the file from a changed one: as it was when the daemon was started last."""
+    report: tuple[int, ...] = ()
+    """The same of its last report, which is removed by who accepts or rebuilds the database: as it was at its end."""
     place: tuple[int, int] | None = None
     """Which directory the daemon was started in last."""
     is_gone: bool = False
@@ -115,6 +122,13 @@ class _Child:
             self.is_stopping = self.is_stopping or "STOPPING" in said
             soon = now + self.notices.watchdog_seconds
             self.silent_at = soon if self.is_ready else max(self.silent_at, soon)
+
+    def is_mended(self) -> bool:
+        """Whether its configuration was changed since it was started, or its database accepted or rebuilt since it
+        ended.
+        """
+        now = _state_of(self.ws.config), _state_of(self.ws.state / health.FILE)
+        return now != (self.configuration, self.report)
 
     def rest(self, level: int, why: str, until: float = _NEVER) -> None:
         """Leave it alone until then, and say why, unless that was said last."""
@@ -150,7 +164,7 @@ class _Parent:
             if child.pid:
                 child.starts_again = child.is_stopping
             else:
-                child.restarts, child.start_at, child.is_given_up = Restarts(), 0.0, False
+                child.restarts, child.start_at, child.given_up_until = Restarts(), 0.0, None
 
     def add_new(self, now: float) -> None:
         """Have workspaces served that were registered meanwhile. What rests or was stopped is left alone."""
@@ -227,11 +241,11 @@ class _Parent:
         """Whether it is to be started now. While another daemon holds the workspace, that is looked at in silence."""
         if child.pid or child.start_at > now:
             return False
-        if child.is_given_up:
-            if _state_of(child.ws.config) == child.configuration:
+        if child.given_up_until is not None:
+            if now < child.given_up_until and not child.is_mended():
                 child.start_at = now + _LOOK
                 return False
-            child.restarts, child.is_given_up = Restarts(), False
+            child.restarts, child.given_up_until = Restarts(), None
         try:
             holder = lock.holder(child.ws)
         except WorldError as error:
@@ -310,8 +324,10 @@ class _Parent:
                 self._give_up(child, often, now)
 
     def _give_up(self, child: _Child, why: str, now: float) -> None:
-        child.is_given_up, child.idle_because = True, ""
-        again = f"{self._again()}; a change of {child.ws.config} does too, within {_LOOK:g} s"
+        child.given_up_until, child.idle_because = now + _LATER, ""
+        child.report = _state_of(child.ws.state / health.FILE)
+        again = f"{self._again()}; a change of {child.ws.config} does too, within {_LOOK:g} s; else it is tried again"
+        again = f"{again} in {_LATER / 60:g} minutes"
         child.rest(logging.ERROR, f"given up ({why}): mend what it has said; then {again}", now + _LOOK)
 
     def _again(self) -> str:

@@ -30,7 +30,7 @@ from mailboxd.formats.mailbox import lock
 from mailboxd.formats.mailbox.files import directory, read_file
 from mailboxd.formats.mailbox.unread import Unread, new_tasks, sent_again, unread_mail
 from mailboxd.formats.mailbox.unread import unread as unread_files
-from mailboxd.formats.user.registry import all_are_served, is_served_with_all
+from mailboxd.formats.user.registry import all_are_served, server_for
 from mailboxd.host.systemd_units import unit_running
 
 if TYPE_CHECKING:
@@ -188,10 +188,10 @@ def of(
     if (invalid := of_configuration(ws, pid)) is not None:  # `run` would only say the same
         broken = [invalid, *(item for item in broken if pid is not None or item.kind is not Need.DAEMON)]
     elif pid is None and not broken and not starts_soon(ws) and (work := _work(ws, report, waiting.open.for_daemon)):
-        broken.append(Item(Need.DAEMON, f"no daemon is running, and {work} for it", f"{program} run"))
+        broken.append(Item(Need.DAEMON, f"no daemon is running, and {work} for it", start(ws, program)))
     elif pid is not None and is_change_unread(ws):
         text = "the changed configuration counts after a restart of the daemon"
-        broken.append(Item(Need.DAEMON, text, _restart(pid, program)))
+        broken.append(Item(Need.DAEMON, text, _restart(ws, pid, program)))
     if paused is not None:
         broken.insert(invalid is not None, of_standstill(paused, program))
     found = unread_files(ws, report, to_epoch(now))
@@ -277,10 +277,10 @@ def is_change_unread(ws: Workspace) -> bool:
     return False
 
 
-def _restart(pid: int, program: str) -> str:
+def _restart(ws: Workspace, pid: int, program: str) -> str:
     """The command that starts the daemon anew: of the service that runs it, or else by hand."""
-    if (unit := unit_running(pid)) is not None:
-        return unit.start(pid)
+    if (starter := unit_running(pid) or server_for(ws.root, os.environ)) is not None:
+        return starter.start(pid)
     return f"{program} doctor  # says how the daemon runs; stop it there, then start it: {program} run"
 
 
@@ -301,7 +301,13 @@ STARTS_SOON = "`mailboxd run --all` starts one within 15 s"
 
 def starts_soon(ws: Workspace) -> bool:
     """Whether no daemon was ever started in this workspace, and the running `run --all` is about to."""
-    return not health.has_reported(ws) and is_served_with_all(ws.root, os.environ)
+    return not health.has_reported(ws) and server_for(ws.root, os.environ) is not None
+
+
+def start(ws: Workspace, program: str) -> str:
+    """The command that starts a daemon where none runs: of the running `run --all`, or else by hand."""
+    server = server_for(ws.root, os.environ)
+    return f"{program} run" if server is None else server.start(None)
 
 
 def start_after(pid: int, program: str) -> str:
@@ -340,7 +346,7 @@ def of_troubles(ws: Workspace, report: Report, clock: Clock, program: str, pid: 
     _, troubles = health.read(ws, pid, now, clock.monotonic())
     urgent = [trouble for trouble in troubles if trouble.needs_person(now)]
     away = report.task_snapshot([], now, pid, neighbours=False).away if urgent else {}
-    return [*_troubled(urgent, away, program, runs=pid is not None)]
+    return [*_troubled(urgent, away, program, start(ws, program) if urgent and pid is None else "")]
 
 
 def of_caps(report: Report, now: str, program: str) -> list[tuple[str, Item]]:
@@ -398,13 +404,14 @@ def _work(ws: Workspace, report: Report, count: int) -> str:
     return f"{' and '.join(found)} wait{'s' * (count + mail + new + again == 1)}" if found else ""
 
 
-def _troubled(urgent: Sequence[Trouble], away: Mapping[str, str], program: str, *, runs: bool) -> Iterator[Item]:
+def _troubled(urgent: Sequence[Trouble], away: Mapping[str, str], program: str, starts: str) -> Iterator[Item]:
+    """`starts`: the command that starts a daemon; empty if one runs."""
     for trouble in sorted(urgent, key=lambda trouble: trouble.grade is not Grade.RED):
         text, command = f"{trouble.where}: {one_line(trouble.why)}", f"{program} doctor"
         match trouble.where:
             case Component.DAEMON:
-                starts = not runs and not trouble.why.startswith(health.GAVE_UP)  # else it would give up again
-                yield Item(Need.DAEMON, text, f"{program} run" if starts else command, trouble.since or None)
+                gave_up = trouble.why.startswith(health.GAVE_UP)  # and would do so again
+                yield Item(Need.DAEMON, text, command if gave_up or not starts else starts, trouble.since or None)
             case Component.PEERS:
                 for agent, known in away.items():
                     yield Item(Need.PEER, f"the peer {agent}: {one_line(known)}", command, trouble.since, id=agent)

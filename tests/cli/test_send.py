@@ -300,8 +300,9 @@ def test_a_workspace_that_run_all_has_yet_to_find_needs_no_daemon_of_its_own(
         assert stage.run("resume", "job").exit_code == 0
         with lock.acquire(stage.ws, NOW), Health(stage.ws, stage.clock, Notifier({}), "alpha"):
             pass  # now one was started, and somebody has stopped it
-        assert stage.item("daemon")["command"] == f"{stage.program} run"
-        assert "run` starts the task" in stage.run("send", "Do it").stderr
+        again = f"kill -HUP {os.getpid()}"
+        assert stage.item("daemon")["command"] == again
+        assert f"`{again}` starts the task" in stage.run("send", "Do it").stderr
     (stage.ws.state / "health.json").unlink()
     assert "run` starts the task" in stage.run("send", "Do it, too").stderr
 

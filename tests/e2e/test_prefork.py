@@ -226,6 +226,35 @@ def test_one_that_was_given_up_is_tried_again_when_its_configuration_changes(hos
     work(beta, "mended")
 
 
+def test_one_whose_database_was_mended_is_tried_again_and_doctor_says_how_at_once(host: Host, tmp_path: Path) -> None:
+    beta, process = host.company["beta"], host.start()
+    host.until_said("INFO beta mailboxd: ready")
+
+    def call(*words: str) -> str:
+        done = subprocess.run(
+            [*MAILBOXD, *words], cwd=beta.root, env=environment(host.env), capture_output=True, text=True
+        )
+        return done.stdout
+
+    database, older = beta.root / ".mailboxd" / "mailboxd.db", tmp_path / "older.db"
+    call("db", "backup", str(older))
+    work(beta, "job")
+    os.kill(host.pid("beta"), signal.SIGSTOP)
+    database.with_name("mailboxd.db-wal").unlink()
+    shutil.copy(older, database)
+    os.kill(host.pid("beta"), signal.SIGKILL)
+    host.until_said(
+        rf"ERROR beta mailboxd: given up \(exit status {CONFIG}\): .*; else it is tried again in 10 minutes"
+    )
+    assert "it gave up: " in call("inbox")
+    call("db", "rebuild", "--replace")
+    eventually(lambda: host.said().count("INFO beta mailboxd: ready") == 2, 40, host.said)
+    assert "as a daemon of `mailboxd run --all`" in call("doctor")
+    os.kill(host.pid("beta"), signal.SIGTERM)  # one that somebody has stopped is started by the command that is printed
+    host.until_said("INFO beta mailboxd: stopped")
+    assert f"kill -HUP {process.pid}" in call("doctor")
+
+
 def test_a_new_workspace_is_not_told_to_start_a_daemon_of_its_own(host: Host, tmp_path: Path) -> None:
     def init(name: str) -> str:
         done = subprocess.run(

@@ -381,7 +381,7 @@ def send(session: Session, ws: Workspace, draft: Draft, said: dict[str, Any]) ->
     sent = {"task_id": task_id, "message_id": message_id, "file": file, "daemon": {"running": pid is not None}, **times}
     cannot_begin = attention.cannot_begin(ws, pid, now)
     if pid is None:
-        start = f"`{session.program(ws)} run` starts the task"
+        start = f"`{attention.start(ws, session.program(ws))}` starts the task"
         say(for_terminal(f"no daemon is running there: {cannot_begin[0] if cannot_begin else start}"), err=True)
     elif cannot_begin is not None:
         say(for_terminal(f"{cannot_begin[0]} (`{cannot_begin[1]}` starts the next one)"), err=True)

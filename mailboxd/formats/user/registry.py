@@ -11,7 +11,9 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from mailboxd.errors import MailboxdError
 from mailboxd.formats.mailbox.layout import Workspace
@@ -65,6 +67,8 @@ def serving_all(environ: Mapping[str, str]) -> Iterator[None]:
     with suppress(MailboxdError, OSError), UserState.of(environ).writing() as folder:
         lock = os.open(_SERVED, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(lock, 0)
+        os.write(lock, b"%d\n" % os.getpid())
     try:
         yield
     finally:
@@ -74,19 +78,40 @@ def serving_all(environ: Mapping[str, str]) -> Iterator[None]:
 
 def all_are_served(environ: Mapping[str, str]) -> bool:
     """Whether a `mailboxd run --all` of this user runs, which serves a new workspace within some seconds."""
+    return server_of_all(environ) is not None
+
+
+def server_of_all(environ: Mapping[str, str]) -> int | None:
+    """The process of this user's `mailboxd run --all`, 0 if it is unknown; None if none runs. Raises nothing."""
     with suppress(MailboxdError, OSError), UserState.of(environ).opened() as folder:
         if folder is not None:
             lock = os.open(_SERVED, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
             try:
-                return not try_lock(lock, fcntl.LOCK_SH)
+                said = os.pread(lock, 20, 0).strip()
+                return None if try_lock(lock, fcntl.LOCK_SH) else int(said) if said.isdigit() else 0
             finally:
                 os.close(lock)
-    return False
+    return None
 
 
-def is_served_with_all(root: Path, environ: Mapping[str, str]) -> bool:
-    """Whether a `mailboxd run --all` runs that serves this workspace, or will within some seconds. Raises nothing."""
-    return all_are_served(environ) and root in _listed_or_nothing(UserState.of(environ))
+@dataclass(frozen=True, slots=True)
+class ServerOfAll:
+    """The process `server` of `mailboxd run --all`, which starts daemons when it is told."""
+
+    server: int
+    name: ClassVar[str] = "a daemon of `mailboxd run --all`"
+
+    def start(self, pid: int | None) -> str:
+        """The command that has it start the daemon, anew if it runs as `pid` (0: unknown)."""
+        stops = f"kill {pid}; while kill -0 {pid} 2>/dev/null; do sleep 1; done; " if pid else ""
+        return f"{stops}kill -HUP {self.server}"
+
+
+def server_for(root: Path, environ: Mapping[str, str]) -> ServerOfAll | None:
+    """The `mailboxd run --all` that serves this workspace, or will within some seconds. Raises nothing."""
+    if (server := server_of_all(environ)) and root in _listed_or_nothing(UserState.of(environ)):
+        return ServerOfAll(server)
+    return None
 
 
 def _listed(state: UserState) -> list[Path]:

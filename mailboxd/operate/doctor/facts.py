@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from mailboxd.core.messaging import Messaging
+from mailboxd.formats.user.registry import ServerOfAll
 from mailboxd.host.systemd_units import ServiceUnit
 from mailboxd.hub.wire.presence import HostSigns
 from mailboxd.ledger.integrity import DatabaseCheck
@@ -135,8 +136,9 @@ class Daemon:
     """`pid` is None if no daemon runs, 0 if the lock does not name it."""
 
     pid: int | None
-    service: ServiceUnit | None = None
-    """Its systemd unit; without a daemon, the one that is installed."""
+    service: ServiceUnit | ServerOfAll | None = None
+    """Its systemd unit, or the `run --all` that serves it; without a daemon, the unit that is installed or what runs.
+    """
     inside_agent: bool = False
     gave_up: str = ""
     """Why the latest one could not start; empty if it could."""

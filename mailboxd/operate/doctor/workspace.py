@@ -21,6 +21,7 @@ from mailboxd.formats.mailbox import lock
 from mailboxd.formats.mailbox.layout import Workspace, is_temporary
 from mailboxd.formats.mailbox.maildir import REASON, walk
 from mailboxd.formats.user import standstills
+from mailboxd.formats.user.registry import server_for
 from mailboxd.host.pip_extras import to_add
 from mailboxd.host.system import system
 from mailboxd.host.systemd_units import ServiceUnit, installed_for, unit_running
@@ -288,7 +289,7 @@ def probe_daemon(ws: Workspace, environ: Mapping[str, str], clock: Clock) -> Dae
         installed = installed_for(ws.root, environ)
         return Daemon(
             pid,
-            ServiceUnit(installed) if installed else None,
+            ServiceUnit(installed) if installed else server_for(ws.root, environ),
             gave_up=gave_up,
             paused=paused,
             starts_soon=pid is None and attention.starts_soon(ws),
@@ -298,7 +299,7 @@ def probe_daemon(ws: Workspace, environ: Mapping[str, str], clock: Clock) -> Dae
     is_inside = any(variable in environment for variable in _AGENT_VARIABLES)
     return Daemon(
         pid,
-        unit_running(pid),
+        unit_running(pid) or server_for(ws.root, environ),
         is_inside,
         outdated=attention.is_change_unread(ws),
         paused=paused,
