@@ -99,6 +99,25 @@ def test_lines_are_appended_once_and_not_at_once(room: Room) -> None:
     assert room.index.due is None
 
 
+def test_a_message_that_was_listed_as_sent_and_is_not_delivered_has_another_line(room: Room) -> None:
+    for name in ("early", "late"):
+        room.file(f"outbox/2026-11-21/{name}.md", direction="out", verdict="sent", type="note")
+        if name == "late":
+            room.clock.advance(EVERY)
+            room.catch_up()
+        with room.engine.batch():
+            room.engine.record(
+                Event(Kind.MESSAGE_UNDELIVERED, None, {"at": NOW, "id": f"msg_{int(name == 'late'):03}"})
+            )
+    room.clock.advance(EVERY)
+    room.catch_up()
+    told = [(row[5], row[-1].split("]")[0]) for row in room.rows()]
+    assert told == [("undelivered", "[early.md"), ("sent", "[late.md"), ("undelivered", "[late.md")]
+    room.begin()
+    told = [(row[5], row[-1].split("]")[0]) for row in room.rows()]
+    assert told == [("undelivered", "[early.md"), ("undelivered", "[late.md")]
+
+
 @pytest.mark.parametrize("left", [None, b"", b"# Messages of 2026-11-21\n\n| torn"])
 def test_what_a_crash_took_is_written_again_by_the_next_daemon(room: Room, left: bytes | None) -> None:
     room.file("archive/2026-11-20/earlier.md")

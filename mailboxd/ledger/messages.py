@@ -264,15 +264,16 @@ class Messages:
         )
 
     def listed_after(self, seq: int, limit: int) -> tuple[list[Listed], int | None]:
-        """The messages filed and sent after an event, in that order, and the last event looked at; None: all."""
+        """The messages filed, sent or undelivered since an event, in that order, and the last event seen; None: all."""
         rows = self._db.execute(
             f"SELECT e.seq, {_LISTED} FROM events e"
             " JOIN messages m ON m.id = coalesce(json_extract(e.data, '$.id'), json_extract(e.data, '$.message.id'))"
-            " LEFT JOIN tasks t ON t.id = m.task WHERE e.seq > ? AND e.kind IN ('message.filed', 'message.sent')"
-            " AND m.path IS NOT NULL ORDER BY e.seq LIMIT ?",
+            " LEFT JOIN tasks t ON t.id = m.task WHERE e.seq > ? AND e.kind IN ('message.filed', 'message.sent',"
+            " 'message.undelivered') AND m.path IS NOT NULL ORDER BY e.seq LIMIT ?",
             (seq, limit),
         ).fetchall()
-        return [Listed(*row[1:]) for row in rows], rows[-1][0] if len(rows) == limit else None
+        listed = {row[1]: Listed(*row[1:]) for row in rows}
+        return [*listed.values()], rows[-1][0] if len(rows) == limit else None
 
     def head_of(self, name: str, since: str) -> tuple[str, str | None, str] | None:
         """The message that a file of this name may continue, its task, and the time of its latest part.

@@ -15,7 +15,7 @@ ONE = {"x": {"agent": "beta", "description": "X"}}
 
 def test_a_late_reply_that_comes_while_the_daemon_is_down_is_taken_by_the_next(found: Found) -> None:
     company = found(
-        {"alpha": WORK, "beta": {"default": {"late_reply": {"after": 0.4, "reply": "Late."}}}}, synthesis="concat"
+        {"alpha": WORK, "beta": {"default": {"late_reply": {"after": 2, "reply": "Late."}}}}, synthesis="concat"
     )
     alpha = company["alpha"]
     alpha.drop("go.md", task("job", plan=ONE))

@@ -1,8 +1,8 @@
 """`archive/DATE/INDEX.md`: a day's messages in a table, for less, git and Markdown viewers.
 
 A projection of the database, written when the loop has time: lines are appended, without a sync, in the order in which
-messages were filed and sent. If a crash or a power cut took lines of the latest day, it is written again at the next
-start.
+messages were filed and sent; one that was listed as sent and could not be delivered gets another. If a crash or a
+power cut took lines of the latest day, it is written again at the next start.
 """
 
 from __future__ import annotations
