@@ -166,6 +166,29 @@ def test_findings_in_a_list_of_prose_are_findings(summary: str) -> None:
     assert said.summary == ("Nearly" if summary else "")
 
 
+@pytest.mark.parametrize("list_mark", ["-  ", "1. ", "*  "])
+@pytest.mark.parametrize("head", ["verdict: changes_requested\n", "**Verdict:** changes_requested\n\n"])
+def test_findings_keep_their_severity_in_any_list(head: str, list_mark: str) -> None:
+    text = f"{head}## Summary\nNearly\n## Findings\n{list_mark}severity: minor\n   message: Name the source\n"
+    assert read_answer(text, REVIEW) == Reviewed(
+        Verdict.CHANGES_REQUESTED, "Nearly", (Finding("minor", "Name the source"),)
+    )
+
+
+@pytest.mark.parametrize("head", ["status: {}\n", "status: {}\n\n", "**Status:** {}\n\n", "type: reply\nstatus: {}\n"])
+def test_headers_without_marks_end_at_a_heading(head: str) -> None:
+    assert read_answer(head.format("failed") + "## Error\nNo disk") == Failure("No disk")
+    assert read_answer(head.format("done") + "## Results\nTwelve") == Results("Twelve")
+
+
+def test_a_failure_below_a_sentence_is_asked_about() -> None:
+    said = read_answer("The disk was full.\n\n## Error\n\nNo space is left")
+    assert isinstance(said, Unclear)
+    assert "`## Error`" in said.problems[0]
+    guide = "A guide to messages.\n\n## Error\n\nRed.\n\n## Warning\n\nAmber."
+    assert read_answer(guide) == Results(guide)
+
+
 def test_what_was_not_asked_for_is_no_answer() -> None:
     """A review turn yields no result, a work turn no review or acknowledgement, a dispatch no plan of ours."""
     for turn in Turn:

@@ -250,6 +250,8 @@ def _counts(form: Form, opening: str) -> bool:
         return True
     if form.kind:
         return form.kind != "reply" or bool(form.headers.get("status"))
+    if _OUTCOME.match(form.body.lstrip().partition("\n")[0]):
+        return bool(form.status) and not form.unknown()
     return not form.body and (form.status == "done" or (form.status == "failed" and bool(form.text("error"))))
 
 
@@ -1241,13 +1243,16 @@ def _is_paragraph(text: str) -> bool:
 
 
 def _is_failed_body(text: str) -> bool:
-    """Whether the text is the body of a failed reply: only its sections, with text under `## Error`."""
-    if not _OUTCOME.match(text.partition("\n")[0]):
-        return False
+    """Whether the text is the body of a failed reply: only its sections, below a paragraph at most, with text under
+    `## Error`.
+    """
     try:
-        sections = split_body(text, path=PATH).sections
+        body = split_body(text, path=PATH)
     except MessageError:
         return False  # too many headings to be a reply: a long result
+    sections = body.sections
+    if body.title or not _is_paragraph(body.preamble):
+        return False
     errors = [section.text for section in sections if section.is_called("Error")]
     others = (section for section in sections if not section.is_called("Error"))
     own = all(section.is_called("Results") or section.is_called("Partial Results") for section in others)

@@ -75,6 +75,8 @@ _NONE = frozenset(
         "no_remarks",
     }
 )
+_KEYED = re.compile(r"[\"'*]{0,3}\w{2,20}[\"'*]{0,3}[ \t]*:[^\n]*\n")
+"""The first line of an item that may have keys."""
 _LISTED = re.compile(r"\s*(?:\[|-[ \t]+[\"']?\w+[\"']?[ \t]*:[ \t])")
 _NOTHING = re.compile(
     r"(?:(?:there (?:is|are|were)|i (?:found|have|see)|we found|it has) )?(?:nothing|none|no (?:further |more |other |"
@@ -123,7 +125,7 @@ def in_text(text: str, problems: list[str], verdict: str = "") -> tuple[Finding,
         return _from_yaml(text[opening.end() : closing.start()], problems)
     if _LISTED.match(text) and (listed := _mappings(text)):
         return _from_list(listed, problems)
-    return tuple(_from_table(text, problems)) or tuple(_from_items(text, verdict))
+    return tuple(_from_table(text, problems)) or tuple(_from_items(text, verdict, problems))
 
 
 def in_header(value: Yaml, problems: list[str]) -> tuple[Finding, ...]:
@@ -145,7 +147,7 @@ def _from_yaml(text: str, problems: list[str]) -> tuple[Finding, ...]:
         whole: list[Yaml] = [value]
         value = next((item for key, item in value.items() if words.KEYS.get(words.spelled(key)) == "findings"), whole)
     if isinstance(value, str):
-        return () if is_none(value) else tuple(_from_items(text, ""))
+        return () if is_none(value) else tuple(_from_items(text, "", problems))
     return _from_list(value if isinstance(value, list) else [value], problems)
 
 
@@ -155,6 +157,16 @@ def _mappings(text: str) -> list[Yaml] | None:
     except MessageError:
         return None
     return value if isinstance(value, list) else None
+
+
+def _mapping(text: str) -> Mapping[str, Yaml]:
+    """The item of a list that has keys like `severity:` and a message; empty if it is prose."""
+    try:
+        value = load(text, path="findings", max_events=1_000).value
+    except MessageError:
+        return {}
+    names = {_FINDING_KEYS.get(words.spelled(key), "") for key in value} if isinstance(value, dict) else set()
+    return value if isinstance(value, dict) and names & {"message", "fix"} and len(names) > 1 else {}
 
 
 def _from_list(items: list[Yaml], problems: list[str]) -> tuple[Finding, ...]:
@@ -264,7 +276,7 @@ def _from_table(text: str, problems: list[str]) -> Iterator[Finding]:
             yield _finding(values, problems)
 
 
-def _from_items(text: str, verdict: str) -> Iterator[Finding]:
+def _from_items(text: str, verdict: str, problems: list[str]) -> Iterator[Finding]:
     """The items of lists. Without a severity, there or above them, they are findings where changes are asked for."""
     with_nits = WITH_NITS.search(text.strip().partition("\n")[0]) is not None
     group, is_group, inside = "minor" if with_nits else "", with_nits, False
@@ -309,6 +321,9 @@ def _from_items(text: str, verdict: str) -> Iterator[Finding]:
         found = [pair for pair in found if pair[0]]
     fallback = "major" if verdict == "changes_requested" else "minor"
     for body, kind in found:
+        if _KEYED.match(body) and (keyed := _mapping(body)) and (finding := _of_mapping(keyed, problems)):
+            yield finding
+            continue
         severity = kind or (fallback if verdict != "approved" or kind else _unsorted(is_group))
         yield _of_text(body, severity)
 

@@ -89,6 +89,8 @@ _DOCUMENT = frozenset(
 )
 """Keys that a document has in front matter of its own."""
 _OPENS = re.compile(r"(?:-{3,4}|\u2014{1,3}|\u2013{2,3}|\*{3}|_{3})[ \t]*")
+_HEADING = re.compile(r"#{2,6}[ \t]+\S")
+"""Below headers without `---`; a line that begins with one `#` may be a remark among them."""
 _KEY = re.compile(r"[\"'*]{0,3}([A-Za-z_][A-Za-z0-9_ -]{0,40}?)[\"']?(?:\*\*)?[ \t]*:(?:\*\*)?[ \t\u00a0]*(.*)")
 _REMARK = re.compile(r"(?:^|[ \t]+)#.*")
 _FENCED = re.compile(r"(?:`{3,}|~{3,})")
@@ -190,6 +192,8 @@ def fronted(lines: list[str], start: int = 0) -> tuple[Form, int] | None:
             closed = True
             break
         if not fence and not line.strip() and not _goes_on(lines, begin, end):
+            break
+        if not fence and _HEADING.match(line) and end > begin:
             break
         end += 1
     if fence and not closed:  # it ends at the first blank line, or at the first heading
