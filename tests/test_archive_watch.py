@@ -79,6 +79,7 @@ def test_a_whole_archive_that_is_gone_is_one_alarm(room: Room) -> None:
     assert "and 1 more" in why
 
 
+@pytest.mark.slow
 def test_a_lost_day_of_the_archive_is_restored_from_the_database(keeping: Room) -> None:
     more = [keeping.filed(f"m{number}", f"archive/2026-01-02/{number}.md", "accepted") for number in range(450)]
     assert keeping.look() == []

@@ -118,6 +118,7 @@ def test_a_rejection_is_held_and_taken_back(stage: Stage) -> None:
     assert stage.json("show", ids[0])["resolved_by"] == "ann"
 
 
+@pytest.mark.slow
 def test_commands_hold_where_a_daemon_runs_and_say_how_to_undo(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("one", "two", "three"):
         stage.create(name)

@@ -216,6 +216,7 @@ def test_what_does_not_fit_into_the_queue_is_dropped_counted_and_reported_where_
     assert found[report + 1 :] == ["line 700"]
 
 
+@pytest.mark.slow
 def test_lines_that_were_written_together_are_counted_one_by_one(pipe: Pipe) -> None:
     logger = logging.getLogger("mailboxd")
     log.several(logger, logging.INFO, [("x" * 2000, {})] * 1000)  # whatever its size, the first burst is kept

@@ -173,6 +173,7 @@ def test_a_damaged_state_hides_nothing_and_is_written_anew(stage: Stage, environ
     assert results(look(stage, environ)) == []
 
 
+@pytest.mark.slow
 def test_noting_very_many_makes_nothing_seen_that_nobody_saw(
     stage: Stage, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -368,6 +369,7 @@ STEPS_PER_OPEN_TASK = 80
 its directory is that of a task. Asking a second time why tasks wait takes 30 more."""
 
 
+@pytest.mark.slow
 def test_why_the_open_tasks_wait_is_asked_once(stage: Stage, environ: dict[str, str]) -> None:
     stage.create("job")
     seen = seen_items.seen(stage.ws.root, environ, NOW)

@@ -475,6 +475,7 @@ def test_a_turn_outlives_its_daemon_and_the_next_one_finds_it(
     assert replay.complaints == []
 
 
+@pytest.mark.slow
 def test_a_turn_whose_program_is_killed_is_taken_by_another_that_asks_about_it(
     tmp_path: Path, started: Callable[[], GatewayTransport]
 ) -> None:
@@ -519,6 +520,7 @@ def test_a_turn_is_not_handed_over_for_ever_to_programs_that_do_not_start(
     assert transport.state(talk.directory) is State.ENDED
 
 
+@pytest.mark.slow
 def test_a_program_that_does_not_obey_is_killed(tmp_path: Path, started: Callable[[], GatewayTransport]) -> None:
     talk = Conversation("abort", tmp_path)
     with Replay(talk.up_to("agent", answers=1)) as replay:

@@ -221,6 +221,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(JSON)
 def test_whatever_the_gateway_says_is_judged(said: Any) -> None:
     judge(parse_session(said, KEY))

@@ -92,6 +92,7 @@ NOT_FOR_STATUS = {
 """What `status` can do without where there is little to say."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "more"),
     [

@@ -147,6 +147,7 @@ def test_without_a_rule_it_answers_all_the_same(call: Call) -> None:
     assert said(call("turn", "alpha", "# Something")) == "[scripted] Something: done."
 
 
+@pytest.mark.slow
 def test_a_rule_applies_so_many_times_and_then_the_next_one(call: Call) -> None:
     assert [said(call("turn", "alpha", "twice")) for _ in range(3)] == ["counted", "counted", "later"]
 
@@ -160,6 +161,7 @@ def test_a_plan_and_a_question_are_messages(call: Call) -> None:
     assert "which It?" in question.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "started", "permanence"),
     [
@@ -189,6 +191,7 @@ def test_a_turn_that_hangs_times_out(call: Call) -> None:
     assert parse_run(call("tasks_show", KEY)).status is RunStatus.TIMED_OUT
 
 
+@pytest.mark.slow
 def test_a_lost_reply_is_unknown_then_found_by_looking_it_up(call: Call, tmp_path: Path) -> None:
     outcome = classify(call("turn", "alpha", "# Title\n\nlose"))
     assert isinstance(outcome, Unknown)
@@ -204,6 +207,7 @@ def test_a_lost_reply_is_unknown_then_found_by_looking_it_up(call: Call, tmp_pat
     assert [run.status for run in runs(ledger(tmp_path))] == ["succeeded"]
 
 
+@pytest.mark.slow
 def test_a_session_that_never_was_is_empty_and_has_no_row(call: Call) -> None:
     assert parse_run(call("tasks_show", "agent:alpha:none")).status is RunStatus.NOT_FOUND
     assert parse_reply(ReplySource.HISTORY, call("history", "agent:alpha:none"), None).empty
@@ -257,6 +261,7 @@ def test_a_late_reply_is_acknowledged_and_dropped_into_the_senders_inbox(call: C
     assert reply.values()["results"] == "late Write it"
 
 
+@pytest.mark.slow
 def test_it_is_asked_about_its_agents_like_the_real_one(call: Call, tmp_path: Path) -> None:
     peers = parse_agents(call("agents_list"))
     assert peers is not None
@@ -312,6 +317,7 @@ def test_after_an_evasion_it_answers_in_the_form_whatever_its_rules_say(call: Ca
     assert [run.meant for run in runs(ledger(tmp_path))] == ["For Write it", None]
 
 
+@pytest.mark.slow
 def test_an_answer_that_its_script_makes_unclear_is_left_to_the_script(call: Call, tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(
         "{dialect: any, agents: {alpha: {rules: "

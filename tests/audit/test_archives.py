@@ -79,6 +79,7 @@ def test_with_the_key_an_honest_archive_is_proven_and_without_it_consistent(alph
     assert audited(alpha, beta).verdict is Verdict.CONSISTENT
 
 
+@pytest.mark.slow
 def test_what_came_after_the_last_head_is_consistent_only(days: Archive) -> None:
     days.edit(lambda lines: lines.pop())
     report = audited(days, key=KEY)

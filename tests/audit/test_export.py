@@ -80,6 +80,7 @@ def test_an_archive_that_the_disk_does_not_take_says_so_and_leaves_no_half_of_it
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_an_archive_holds_all_that_belongs_to_a_tree_with_its_digests(alpha: Agent, tmp_path: Path) -> None:
     done = alpha.call("export", "archive", "two", "-o", str(tmp_path / "two.tar.gz"))
     assert done.returncode == 0, done.stderr
@@ -268,6 +269,7 @@ def test_a_backup_under_load_can_be_restored(alpha: Agent, tmp_path: Path) -> No
     assert alpha.call("db", "verify").returncode == 0
 
 
+@pytest.mark.slow
 def test_a_backup_replaces_nothing(alpha: Agent, tmp_path: Path) -> None:
     (tmp_path / "copy.db").write_text("mine")
     assert alpha.call("db", "backup", str(tmp_path / "copy.db")).returncode == 69

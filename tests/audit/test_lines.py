@@ -84,6 +84,7 @@ def test_one_is_not_true(alpha: Archive) -> None:
     assert "reason" in [kind for kind, _ in found(audited(alpha))]
 
 
+@pytest.mark.slow
 def test_thousands_of_findings_of_one_kind_are_counted(alpha: Archive) -> None:
     with alpha.days[-1].open("a") as file:
         file.write("x\n" * 30_000)

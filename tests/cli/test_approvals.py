@@ -277,6 +277,7 @@ def test_a_name_that_fits_several_lists_them(stage: Stage) -> None:
 # Taking back
 
 
+@pytest.mark.slow
 def test_an_action_can_be_undone_with_another_approval(stage: Stage) -> None:
     (one,) = ask(stage, "job", PUBLISH)
     refused = stage.run("undo", "--action", short(one))

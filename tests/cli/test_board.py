@@ -83,6 +83,7 @@ async def to(board: Board, pilot: Pilot[None], words: str) -> None:
     await settled(pilot)
 
 
+@pytest.mark.slow
 def test_what_waits_comes_first_and_all_tasks_follow(stage: Stage) -> None:
     ask(stage, "site", PUBLISH)
     stage.create("quiet")
@@ -134,6 +135,7 @@ def test_an_approval_is_shown_as_it_is_and_decided_once(stage: Stage) -> None:
     assert [row["name"] for row in held(stage)] == ["reject"]
 
 
+@pytest.mark.slow
 def test_what_is_held_is_taken_back_by_one_key(stage: Stage) -> None:
     loses(stage)
 
@@ -154,6 +156,7 @@ def test_what_is_held_is_taken_back_by_one_key(stage: Stage) -> None:
     assert (held(stage), stage.phase("job")) == ([], "circuit_open")
 
 
+@pytest.mark.slow
 def test_a_used_up_budget_is_raised_on_the_screen(stage: Stage) -> None:
     stage.create("job", policy=Policy(budget_usd=0.0))
     stage.start()
@@ -184,6 +187,7 @@ def test_a_question_is_answered_by_keyboard_alone(stage: Stage) -> None:
     assert "question" not in [item["kind"] for item in stage.json("inbox")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("key", "phase"), [("r", "execution_ready"), ("c", "circuit_open")])
 def test_what_is_stuck_is_retried_or_cancelled(stage: Stage, key: str, phase: str) -> None:
     loses(stage)
@@ -198,6 +202,7 @@ def test_what_is_stuck_is_retried_or_cancelled(stage: Stage, key: str, phase: st
     assert held(stage) == [], "Enter alone ends nothing"
 
 
+@pytest.mark.slow
 def test_a_key_that_does_not_apply_does_nothing(stage: Stage) -> None:
     stage.create("quiet")
 
@@ -230,6 +235,7 @@ def test_tasks_are_filtered_and_texts_are_searched(stage: Stage) -> None:
     driven(stage, play)
 
 
+@pytest.mark.slow
 def test_what_agents_say_is_no_markup(stage: Stage) -> None:
     stage.create("job")
     stage.start()
@@ -244,6 +250,7 @@ def test_what_agents_say_is_no_markup(stage: Stage) -> None:
     driven(stage, play)
 
 
+@pytest.mark.slow
 def test_circuits_of_one_cause_run_again_by_one_button(stage: Stage) -> None:
     names = [f"t{number}" for number in range(7)]
     for name in names:
@@ -262,6 +269,7 @@ def test_circuits_of_one_cause_run_again_by_one_button(stage: Stage) -> None:
     assert {stage.phase(name) for name in names} == {"execution_ready"}
 
 
+@pytest.mark.slow
 def test_notices_that_reach_nobody_are_dismissed(stage: Stage) -> None:
     untold(stage)
 

@@ -62,6 +62,7 @@ def test_what_an_order_did(stage: Stage) -> None:
     assert len(stage.json("cancel", "other")["events"]) > COUNT
 
 
+@pytest.mark.slow
 def test_the_log(stage: Stage) -> None:
     for number in range(4):
         stage.create(f"job{number}", *(child(f"c{one}") for one in range(COUNT)))
@@ -97,6 +98,7 @@ def test_a_broad_and_deep_tree(stage: Stage) -> None:
     assert len(pasted(stage, lines[-1])) == 421
 
 
+@pytest.mark.slow
 def test_tasks_that_ended_earlier_are_counted(stage: Stage) -> None:
     for number in range(15):
         stage.create(f"job-{number}")

@@ -70,6 +70,7 @@ def test_many_for_one_reason_are_one_item_whatever_their_ways(stage: Stage, verb
     assert set(phases(stage).values()) == {left}
 
 
+@pytest.mark.slow
 def test_of_very_many_some_are_named_and_the_command_lists_all(stage: Stage) -> None:
     for number in range(60):
         comes(stage, f"note{number:02}", "alpha", "beta")

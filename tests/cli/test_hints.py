@@ -196,6 +196,7 @@ FURTHER: list[tuple[Callable[[Stage], object], str, str]] = [
 """States, what is asked there, and a command that is printed."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("state", "look", "printed"), FURTHER, ids=[f"{number}-{one[1]}" for number, one in enumerate(FURTHER)]
 )

@@ -423,6 +423,7 @@ def test_a_weak_spec_that_the_sender_has_to_complete_waits_for_you(stage: Stage)
     assert item["command"].endswith("edit job")
 
 
+@pytest.mark.slow
 def test_circuits_that_one_event_opened_are_one_item_with_one_command_for_all(stage: Stage) -> None:
     for number in range(7):
         loses(stage, f"t{number}")

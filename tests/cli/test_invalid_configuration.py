@@ -27,6 +27,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", CASES)
 def test_every_view_says_so_first(stage: Stage, text: str) -> None:
     (stage.ws.inbox / "one.md").write_text("do it")

@@ -195,6 +195,7 @@ def test_without_a_workspace_it_says_how_to_begin(
     assert second.startswith("mailboxd setup ")
 
 
+@pytest.mark.slow
 def test_what_is_left_out_is_counted_with_the_command_that_shows_it(company: Stage) -> None:
     for number in range(11):
         company.create(f"ask{number}")

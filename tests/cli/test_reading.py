@@ -510,6 +510,7 @@ def test_why_a_gate_waits_for_the_reviewers_of_this_round(stage: Stage) -> None:
     assert stage.json("why", "job")["because"][-1]["text"] == "the quality gate waits for judge"
 
 
+@pytest.mark.slow
 def test_a_large_plan_is_explained_in_a_few_lines(stage: Stage) -> None:
     stage.create("job", *(child(f"n{number}", needs=(f"n{number - 1}",) if number else ()) for number in range(300)))
     stage.start()
@@ -568,6 +569,7 @@ def test_reading_changes_nothing(plan: Stage) -> None:
     assert all_of_it() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "verb", [["status"], ["ls"], ["show", "job"], ["show", "--tree", "job"], ["log"], ["why", "job"], ["fleet"]]
 )

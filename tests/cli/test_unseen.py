@@ -250,6 +250,7 @@ def by_edit_of_what_waits(stage: Stage) -> None:
     daemon(stage)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("comes", [by_answer, by_message, by_new_file, by_edit, by_edit_of_what_waits])
 def test_a_doubt_about_a_plan_stays_until_it_is_dismissed_wherever_it_came_from(
     stage: Stage, comes: Callable[[Stage], None]

@@ -113,6 +113,7 @@ def test_the_screen_needs_a_terminal_and_ends_with_a_key(plan: Stage) -> None:
 # Colours and bars
 
 
+@pytest.mark.slow
 def test_colours_are_for_terminals_that_want_them(plan: Stage) -> None:
     wanted = on_terminal([PROGRAM, "show", "--tree", "job"], plan.ws.root)
     assert "\x1b[32m✓ done\x1b[0m" in wanted
@@ -120,6 +121,7 @@ def test_colours_are_for_terminals_that_want_them(plan: Stage) -> None:
     assert "\x1b" not in plan.run("show", "--tree", "job").stdout
 
 
+@pytest.mark.slow
 def test_long_work_shows_how_far_it_is_and_takes_it_away(plan: Stage) -> None:
     written = on_terminal([PROGRAM, "db", "verify"], plan.ws.root, env={"NO_COLOR": "1"})
     assert "events" in written

@@ -177,6 +177,7 @@ def recursive(desk: Desk) -> None:
     raise AssertionError("it grows without end")
 
 
+@pytest.mark.slow
 def test_a_tree_whose_agents_plan_without_end_is_held_at_its_limit_and_nothing_is_dropped() -> None:
     desk = Desk(with_policy(max_tree_tasks=200), limits=Limits(planned=200), slots=4, slots_per_agent=4)
     desk.give(sender="operator")

@@ -40,6 +40,7 @@ def test_a_stored_line_keeps_a_character_drops_it_or_takes_it_for_white_space() 
         assert kept == ("a b" if letter.isspace() else "ab" if code in REMOVED else f"a{letter}b"), hex(code)
 
 
+@pytest.mark.slow
 def test_a_stored_text_holds_every_character_that_a_file_can_hold() -> None:
     for code in range(sys.maxunicode + 1):
         letter = chr(code)
@@ -59,6 +60,7 @@ def test_a_terminal_and_a_page_keep_lines_and_tabs_and_escape_the_rest(show: Cal
     assert show(EVERYTHING).replace("\n", "").replace("\t", "").isprintable()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("show", [for_log, for_preview])
 def test_a_log_line_and_a_preview_line_stay_on_one_line(show: Callable[[str], str]) -> None:
     assert show("Grüße, 世界 — “ok” 100 %") == "Grüße, 世界 — “ok” 100 %"

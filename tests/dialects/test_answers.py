@@ -34,7 +34,7 @@ from mailboxd.formats.protocol.answer import Asked, read_answer
 CASES: list[dict[str, Any]] = [
     case
     for file in sorted(Path(__file__).parent.glob("answers/*.yaml"))
-    for case in yaml.safe_load(file.read_text(encoding="utf-8"))
+    for case in yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
 ]
 KINDS: dict[str, type[Any]] = {
     "result": Results,

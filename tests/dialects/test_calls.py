@@ -11,7 +11,7 @@ from mailboxd.core.outcomes import Correction, Results, Unclear
 from mailboxd.core.vocabulary import Turn
 from mailboxd.formats.protocol.answer import Asked, read_answer
 
-_FILE = yaml.safe_load(Path(__file__).with_name("calls.yaml").read_text(encoding="utf-8"))
+_FILE = yaml.load(Path(__file__).with_name("calls.yaml").read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
 CALLS: list[str] = [text.strip() for text in _FILE["calls"]]
 RESULTS: list[str] = [text.strip() for text in _FILE["results"]]
 

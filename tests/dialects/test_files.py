@@ -16,7 +16,7 @@ from mailboxd.core.model import Policy
 from tests.dialects.desk import Desk
 
 HERE = Path(__file__).parent
-CASES: list[dict[str, Any]] = yaml.safe_load((HERE / "files.yaml").read_text(encoding="utf-8"))
+CASES: list[dict[str, Any]] = yaml.load((HERE / "files.yaml").read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
 DEFAULT = Policy()
 
 

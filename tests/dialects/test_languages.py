@@ -14,7 +14,7 @@ from mailboxd.formats.protocol import evasions, phrases
 from mailboxd.formats.protocol.answer import Asked, read_answer
 from tests.dialects.test_answers import CASES as ANSWERS
 
-_FILE = yaml.safe_load(Path(__file__).with_name("languages.yaml").read_text(encoding="utf-8"))
+_FILE = yaml.load(Path(__file__).with_name("languages.yaml").read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
 SECOND = {"refused": Failure, "promised": Failure, "asked": Question, "done": Results, "unknown": Results}
 """What the same text is when it is sent again."""
 CASES = [
@@ -51,6 +51,7 @@ BEFORE = [pytest.param(text, marks=pytest.mark.soak) for text in ("x", "7", "_",
 SAID = [*(str(param.values[0]) for param in CASES), *RESULTS, *(case["text"] for case in ANSWERS)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["_REFUSES", "_FAILS", "_NEEDS", "_IGNORANT"])
 @pytest.mark.parametrize("before", ["", "é", "(, ", *BEFORE])
 def test_a_phrase_is_found_wherever_a_search_at_each_character_finds_it(name: str, before: str) -> None:

@@ -257,6 +257,7 @@ def plans(draw: st.DrawFn) -> tuple[PlannedChild, ...]:
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(plans(), st.data())
 def test_a_plan_in_other_words_is_the_same_plan_and_a_corrupted_one_is_refused(

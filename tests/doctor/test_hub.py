@@ -75,6 +75,7 @@ def test_mail_that_has_just_been_sent_is_no_trouble() -> None:
     assert [one[0] for one in found(waiting={"main": NOW})] == ["hub"]
 
 
+@pytest.mark.slow
 def test_the_probe_reads_what_is_there(tmp_path: Path) -> None:
     host = Host(tmp_path / "alpha", "alpha", {})
     assert probe_hub(host.env) is None

@@ -100,6 +100,7 @@ def test_notes_that_hide_where_they_come_from_end_at_the_limit_of_an_hour(tmp_pa
     room.passed_on(hops(), 2 * TASKS + 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("notes", [2, 30])
 def test_a_fan_out_of_forged_notes_ends_too(tmp_path: Path, notes: int) -> None:
     """Each turn writes several; those that come in piles have a higher limit, as what a person drops at once."""

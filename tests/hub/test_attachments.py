@@ -201,6 +201,7 @@ def content(size: int) -> tuple[list[bytes], str]:
     return [raw], f"{hashlib.sha256(raw).hexdigest()}.bin"
 
 
+@pytest.mark.slow
 def test_a_file_of_60_mb_is_in_memory_nowhere(tmp_path: Path) -> None:
     piece, count = bytes(range(256)) * 4096, 60
     name = f"{hashlib.sha256(piece * count).hexdigest()}.bin"

@@ -151,6 +151,7 @@ def alpha(tmp_path: Path) -> Process:
 # The sender
 
 
+@pytest.mark.slow
 def test_a_result_is_taken_from_the_host_that_holds_the_job_and_from_no_other(alpha: Process) -> None:
     alpha.gives()
     assert "the job is with no host, not with beta" in alpha.not_yet("beta", attempt_id="att_1"), (
@@ -407,6 +408,7 @@ def test_jobs_that_an_earlier_version_has_written_down_are_read() -> None:
         assert Job.read(damaged) == {}
 
 
+@pytest.mark.slow
 def test_status_names_jobs_that_nobody_takes_and_pools_that_may_not_be_served(alpha: Process) -> None:
     served = {"reviewer": ServedPool(agent="rev", slots=2, held=0, lost=0, may_serve=False)}
     trouble = {"scribe": "no host has taken 2 jobs"}

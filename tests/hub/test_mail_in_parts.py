@@ -74,6 +74,7 @@ def test_what_is_there_is_asked_about_ever_more_rarely() -> None:
     assert not way.may_ask("m"), "a new copy begins anew"
 
 
+@pytest.mark.slow
 def test_a_receiver_that_cannot_take_mail_is_offered_it_after_pauses_and_at_once_when_it_is_well_again(
     hub: Hub,
 ) -> None:

@@ -62,6 +62,7 @@ def test_what_the_founder_writes_is_its_owners_alone(founder: Host) -> None:
     assert {stat.S_IMODE(path.stat().st_mode) & 0o077 for path in secret} == {0}
 
 
+@pytest.mark.slow
 def test_the_server_syncs_every_message_speaks_tls_and_knows_each_host(founder: Host) -> None:
     token = Invitation.parse(invited(founder))
     text = (founder.folder / "server" / "nats.conf").read_text()
@@ -164,6 +165,7 @@ def test_only_the_founders_answer_to_this_host_counts() -> None:
     assert token.answer(answered(founder, own.public, without), own.public) is None
 
 
+@pytest.mark.slow
 def test_a_token_holds_no_key_of_a_host(founder: Host) -> None:
     token = Invitation.parse(invited(founder))
     keys = {path.read_text().strip() for path in founder.folder.glob("*.key")}
@@ -185,6 +187,7 @@ def test_a_host_that_joins_has_yet_to_be_let_in_and_says_so(founder: Host, other
     assert "as gamma in the hub" in again, "another token replaces one that was not used"
 
 
+@pytest.mark.slow
 def test_a_token_that_is_cut_or_changed_is_no_token(founder: Host, tmp_path: Path) -> None:
     token = invited(founder)
     invitation = Invitation.parse(token)

@@ -68,6 +68,7 @@ def test_a_message_that_makes_the_process_fail_is_tried_again_then_refused(
     assert len(host.refused()) == refusals
 
 
+@pytest.mark.slow
 def test_without_a_hub_nats_is_loaded_by_no_other_command() -> None:
     """Neither by the daemon nor by any command but `hub run`."""
     source = (
@@ -81,6 +82,7 @@ def test_without_a_hub_nats_is_loaded_by_no_other_command() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_what_one_host_sends_does_not_fill_the_disk_nor_keep_out_the_refusals_of_others(tmp_path: Path) -> None:
     folder, junk = tmp_path / "refused", b"x" * (2 << 20)
     mail = RefusedMail(folder)
@@ -100,6 +102,7 @@ def test_of_a_message_that_is_too_large_only_the_reason_is_kept(tmp_path: Path) 
     assert [path.suffix for path in tmp_path.iterdir()] == [".json"]
 
 
+@pytest.mark.slow
 def test_many_hosts_together_keep_to_the_limit_and_those_with_the_most_lose_the_oldest() -> None:
     kept = [Kept(str(number), f"h{number % 12}", 8 << 10) for number in range(1_100)]
     kept += [Kept("last", "other", 1), *(Kept(f"big{number}", f"b{number}", 7 << 20) for number in range(10))]

@@ -103,6 +103,7 @@ def test_a_kill_before_any_statement_of_a_batch_leaves_it_whole_or_undone(tmp_pa
     assert points > 60, "so many statements are in that batch"
 
 
+@pytest.mark.slow
 def test_a_failure_in_the_middle_of_any_statement_undoes_the_batch_and_it_can_be_done_again() -> None:
     desk = prepared(None)
     undone, whole = picture(desk.store), prepared(None)

@@ -99,6 +99,7 @@ ARRIVALS = st.lists(
 )
 
 
+@pytest.mark.slow
 @hypothesis.settings(max_examples=50)
 @hypothesis.given(arrivals=ARRIVALS)
 def test_whether_a_limit_is_reached_is_remembered_as_it_would_be_counted(

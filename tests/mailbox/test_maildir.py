@@ -472,6 +472,7 @@ def on_a_file_system_of_its_own(ws: Workspace) -> None:
     (ws.inbox / "y.md").unlink()
 
 
+@pytest.mark.slow
 @as_root
 def test_an_inbox_that_is_a_file_system_of_its_own_is_emptied_by_copying(ws: Workspace) -> None:
     if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode != 0:

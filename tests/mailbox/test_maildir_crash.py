@@ -68,6 +68,7 @@ def replaced(ws: Workspace) -> Stamp:
     return stamp
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", ["the daemon goes on", "a restart forgot the stamp"])
 @pytest.mark.parametrize("prepare", [plain, clashing, replaced])
 def test_archiving_survives_a_kill_at_every_point(
@@ -94,6 +95,7 @@ def archives(ws: Workspace, prepare: Callable[[Workspace], Stamp], *, forgets: b
         assert everything(ws) == whole, point
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prepare", [plain, clashing, replaced])
 def test_rejecting_survives_a_kill_at_every_point(ws: Workspace, prepare: Callable[[Workspace], Stamp]) -> None:
     stamp = prepare(ws)
@@ -112,6 +114,7 @@ def test_rejecting_survives_a_kill_at_every_point(ws: Workspace, prepare: Callab
         assert everything(ws) == whole, point
 
 
+@pytest.mark.slow
 def test_rejecting_a_link_survives_a_kill_at_every_point(ws: Workspace) -> None:
     def again() -> None:
         clear(ws)
@@ -129,6 +132,7 @@ def test_rejecting_a_link_survives_a_kill_at_every_point(ws: Workspace) -> None:
         assert set(everything(ws)) == {"rejected/x.md", "rejected/x.md.reason.json"}, point
 
 
+@pytest.mark.slow
 def test_a_group_survives_a_kill_at_every_point(ws: Workspace) -> None:
     names = ("a.md", "b.md", "c.md")
 

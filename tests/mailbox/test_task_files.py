@@ -384,6 +384,7 @@ def test_rendering_survives_a_kill_at_every_point(ws: Workspace) -> None:
         assert [entry.name for entry in path.parent.iterdir()] == ["task.md"], point
 
 
+@pytest.mark.slow
 def test_looking_at_two_thousand_unchanged_tasks_is_cheap(ws: Workspace) -> None:
     for number in range(2_000):
         edit(ws, f"t{number}", b"x")

@@ -233,6 +233,7 @@ def test_files_beside_the_inbox_wake_nothing_even_while_it_is_missing(sleeper: S
     assert sleeper.watcher.reason == ""
 
 
+@pytest.mark.slow
 def test_watching_continues_after_more_events_than_the_kernel_keeps(sleeper: Sleeper) -> None:
     most = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
     for number in range(most // 2 + 1):  # each file is made and closed
@@ -454,6 +455,7 @@ def test_starting_and_stopping_leaves_no_thread_and_no_descriptor(ws: Workspace)
     assert open_descriptors() == descriptors
 
 
+@pytest.mark.slow
 def test_five_thousand_files_at_once_wake_the_loop_at_least_once(sleeper: Sleeper) -> None:
     def flood() -> None:
         for number in range(5_000):

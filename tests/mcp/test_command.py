@@ -54,6 +54,7 @@ def installed(tmp_path: Path) -> Installed:
     return Installed(tmp_path)
 
 
+@pytest.mark.slow
 def test_an_installation_can_be_undone(installed: Installed) -> None:
     assert installed.run("install").exit_code == 0
     held = tokens.load(installed.stage.ws)
@@ -75,6 +76,7 @@ def test_a_token_passes_through_a_private_file_that_is_gone_and_no_argument(inst
     assert list(installed.stage.ws.state.glob(".mcp-*")) == []
 
 
+@pytest.mark.slow
 def test_a_dry_run_changes_nothing(installed: Installed) -> None:
     result = installed.run("install", "--dry-run")
     assert "would change: entry mailboxd-alpha for executor:alpha" in result.output
@@ -100,6 +102,7 @@ def servers(installed: Installed) -> list[str]:
     return sorted(installed.configuration.get("mcp", {}).get("servers", {}))
 
 
+@pytest.mark.slow
 def test_a_workspace_has_one_entry_and_a_reviewer_gets_one_on_request_only(tmp_path: Path) -> None:
     installed = Installed(tmp_path, GATES)
     assert installed.run("install").exit_code == 0
@@ -141,6 +144,7 @@ def test_many_entries_of_an_earlier_version_are_removed_in_steps_that_openclaw_t
     assert list(tmp_path.glob("*.rejected*")) == []
 
 
+@pytest.mark.slow
 def test_an_upgrade_keeps_the_workspaces_own_token_and_removes_the_reviewers(tmp_path: Path) -> None:
     installed = Installed(tmp_path, GATES)
     installed.configure(company(4))
@@ -153,6 +157,7 @@ def test_an_upgrade_keeps_the_workspaces_own_token_and_removes_the_reviewers(tmp
     assert installed.configuration == company(4)
 
 
+@pytest.mark.slow
 def test_an_undo_that_openclaw_refuses_leaves_no_copy_with_tokens_and_says_what_was_refused(tmp_path: Path) -> None:
     installed = Installed(tmp_path)
     installed.run("install")
@@ -162,6 +167,7 @@ def test_an_undo_that_openclaw_refuses_leaves_no_copy_with_tokens_and_says_what_
     assert [grant.entry for grant in tokens.load(installed.stage.ws)] == ["mailboxd-alpha"]
 
 
+@pytest.mark.slow
 def test_copies_that_refused_tries_of_earlier_versions_left_are_removed_and_those_of_others_kept(
     tmp_path: Path,
 ) -> None:
@@ -176,6 +182,7 @@ def test_copies_that_refused_tries_of_earlier_versions_left_are_removed_and_thos
     assert (ours.exists(), theirs.exists(), installed.configuration) == (False, True, before)
 
 
+@pytest.mark.slow
 def test_a_dry_run_lists_missing_registrations(installed: Installed) -> None:
     installed.run("install")
     assert "nothing to do" in installed.run("install", "--dry-run").output
@@ -184,6 +191,7 @@ def test_a_dry_run_lists_missing_registrations(installed: Installed) -> None:
     assert changes == ["agent late: denied mailboxd-alpha__*"]
 
 
+@pytest.mark.slow
 def test_a_token_for_another_client_is_printed_once_and_revoked(installed: Installed) -> None:
     first = installed.run("token", "executor:desk").output.strip()
     second = installed.run("token", "executor:desk").output.strip()

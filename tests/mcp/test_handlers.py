@@ -253,6 +253,7 @@ def test_an_address_outside_the_workspace_is_evidence(stand: Stand, uri: str) ->
     assert row == {"kind": "diff", "uri": uri, "summary": "the pull request"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "named",
     [
@@ -271,6 +272,7 @@ def test_other_addresses_are_refused(stand: Stand, named: dict[str, str]) -> Non
     assert stand.last_event() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "rule"),
     [

@@ -99,6 +99,7 @@ def _prepare(stand: Stand, verb: str) -> str:
     return ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_column_by_typed_tools(tmp_path: Path, verb: str) -> None:
     shared = Stand(make(tmp_path / "shared"))
@@ -126,6 +127,7 @@ def test_a_column_by_typed_tools(tmp_path: Path, verb: str) -> None:
         assert (role, name) in [(row["role"], row["actor"]) for row in recorded]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["read", "checkpoint", "artifact"])
 @pytest.mark.parametrize(
     ("who", "rule"),
@@ -195,6 +197,7 @@ GATES = {"review_spec": Gate.SPEC_GATE, "review_quality": Gate.QUALITY_GATE}
 NOT_TAKEN = {"wrong-agent", "own-work", "not-a-reviewer", "unsigned-approval", "orphan", "late"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_column_by_files(tmp_path: Path, verb: str) -> None:
     shared = Stand(make(tmp_path / "shared"))

@@ -51,6 +51,7 @@ def verdicts(reports: Reports) -> set[CheckVerdict]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("free", [1, 2, 3, 4, 6])
 @pytest.mark.parametrize(
     "check",
@@ -87,6 +88,7 @@ def test_for_want_of_descriptors_no_check_says_that_the_work_is_bad(tmp_path: Pa
             os.waitpid(call.child.pid, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("free", range(1, 10))
 def test_for_want_of_descriptors_what_became_of_an_effect_is_still_to_be_asked(tmp_path: Path, free: int) -> None:
     stage = make(tmp_path / "alpha")

@@ -307,6 +307,7 @@ def down(bell: Bell, tmp_path: Path, **more: Any) -> Path:
     return mark
 
 
+@pytest.mark.slow
 def test_what_is_new_is_not_given_up_with_what_failed_for_a_day(bell: Bell, tmp_path: Path) -> None:
     mark = down(bell, tmp_path)
     stop(bell.stage, "old")
@@ -325,6 +326,7 @@ def test_what_is_new_is_not_given_up_with_what_failed_for_a_day(bell: Bell, tmp_
     assert bell.states() == ["failed", "done"]
 
 
+@pytest.mark.slow
 def test_what_has_failed_for_long_does_not_use_up_its_tries_by_what_is_new(bell: Bell, tmp_path: Path) -> None:
     mark = down(bell, tmp_path)
     stop(bell.stage, "old")

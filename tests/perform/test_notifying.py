@@ -114,6 +114,7 @@ def test_words_that_openclaw_would_take_for_an_order_are_left_out(bell: Bell, tm
     assert bell.states() == ["done"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "says"),
     [
@@ -148,6 +149,7 @@ def test_a_notice_that_fails_is_tried_for_a_day_and_named_in_the_inbox(
     assert not bell.said("notice.sent")
 
 
+@pytest.mark.slow
 def test_what_was_told_is_on_record_and_no_item_any_more(bell: Bell, tmp_path: Path) -> None:
     """Three minutes of an outage lose no notice."""
     bell.ways = NotifySection(command=(program(tmp_path, "bell", f"test -e {tmp_path}/up"),))
@@ -371,6 +373,7 @@ def test_a_channel_gets_the_beginning_of_a_long_result() -> None:
     assert CHAT_CHARS < len(chat_text(told_of("x" * 100_000))) < CHAT_CHARS + 200
 
 
+@pytest.mark.slow
 def test_no_more_than_a_few_programs_run_at_once(bell: Bell, tmp_path: Path) -> None:
     bell.ways = NotifySection(command=(program(tmp_path, "bell", f"echo x >> {tmp_path}/rang"),))
     for number in range(MOST_AT_ONCE + 2):

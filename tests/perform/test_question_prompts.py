@@ -205,6 +205,7 @@ def test_the_choices_are_the_list_at_the_end(text: str, question: str, choices: 
     assert offered(text) == (question, choices)
 
 
+@pytest.mark.slow
 def test_a_list_that_fails_is_asked_for_ever_more_rarely_and_named_until_it_works(desk: Desk) -> None:
     desk.answers("question.list")
     made = 0

@@ -89,6 +89,7 @@ def asked(tmp_path: Path) -> Iterator[Asked]:
         yield Asked(tmp_path, selector)
 
 
+@pytest.mark.slow
 def test_after_a_crash_the_time_counts_from_when_the_gateway_answers(asked: Asked) -> None:
     """OpenClaw runs an interrupted turn again within 25 s of being ready, however long it was down."""
     asked.says(show="tasks-show-gateway-down", history="err-gateway-down")

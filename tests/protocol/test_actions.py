@@ -231,6 +231,7 @@ def test_prose_is_an_action_by_hand_or_none_and_is_written_as_it_was(said: str) 
     assert read_actions(render_actions(found)) == found
 
 
+@pytest.mark.slow
 @given(actions())
 def test_an_action_that_comes_as_json_is_read_by_the_same_rules(action: Action) -> None:
     said = {
@@ -249,12 +250,14 @@ def test_what_cannot_be_stored_is_refused(rotten: str) -> None:
         read_action({"id": "a", "kind": "manual", "action": f"x{rotten}"})
 
 
+@pytest.mark.slow
 @given(actions(), actions())
 def test_a_digest_is_of_everything_that_would_happen(one: Action, other: Action) -> None:
     assert (digest(one) == digest(other)) is (one == other)
     assert len({digest(one), digest(one, "a"), digest(one, "", "a"), digest(one, "a", "a")}) == 4
 
 
+@pytest.mark.slow
 @given(actions())
 def test_it_is_reported_on_one_line(action: Action) -> None:
     said = in_words(action)

@@ -418,6 +418,7 @@ def test_what_has_no_mark_is_read_in_few_steps_and_means_the_same(text: str, ask
         assert read_answer(text, asked) == read
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

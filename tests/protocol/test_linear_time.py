@@ -54,6 +54,7 @@ def hostile(size: int) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", hostile(1))
 @pytest.mark.parametrize(
     "read",

@@ -114,6 +114,7 @@ def test_what_is_written_is_read_back_equal_and_writing_is_a_fixed_point(message
     assert render_message(read) == raw
 
 
+@pytest.mark.slow
 @given(messages())
 @settings(suppress_health_check=[HealthCheck.too_slow])
 def test_other_yaml_readers_read_ids_as_the_same_texts(message: Message) -> None:
@@ -161,6 +162,7 @@ def test_any_bytes_under_any_name_are_read_or_refused_and_nothing_else(raw: byte
         assert parse_message(render_message(parsed.message), path).message == parsed.message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "body", ["\n", " \n", "a\n", "## a\n", "```\n", "~~~x\n", "\\#\n", "`", "```yaml\n", "- a\n", "## Findings\n", "\r"]
 )

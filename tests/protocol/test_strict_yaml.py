@@ -186,6 +186,7 @@ def test_the_input_that_crashes_the_c_composer_is_refused() -> None:
     assert len(done.stdout.split()) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not yaml.__with_libyaml__, reason="speed is that of the C parser")
 def test_a_plan_of_10000_nodes_with_8_fields_loads_in_time() -> None:
     nodes = "".join(f"  n{i}:\n" + "".join(f"    f{j}: value {i}\n" for j in range(8)) for i in range(10_000))

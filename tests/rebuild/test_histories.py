@@ -94,6 +94,7 @@ def test_twice_the_same_and_in_another_place_too(tmp_path: Path) -> None:
     assert rows(tmp_path / "one.db") == rows(tmp_path / "two.db") == rows(tmp_path / "three.db")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_what_is_cut_off_the_end_is_taken_in_from_the_files_and_open_work_waits(tmp_path: Path, seed: int) -> None:
     room = play(tmp_path / "ws", seed)
@@ -119,6 +120,7 @@ def test_what_is_cut_off_the_end_is_taken_in_from_the_files_and_open_work_waits(
         assert db.execute("SELECT 1 FROM v_tasks WHERE local_id = 'last'").fetchone()
 
 
+@pytest.mark.slow
 def test_replaying_an_event_reads_no_table_from_end_to_end(tmp_path: Path) -> None:
     """Or a rebuild would take time with the square of the history."""
     room = play(tmp_path / "ws", 1)
@@ -164,6 +166,7 @@ def test_half_a_last_line_is_as_if_it_had_not_been_written(tmp_path: Path) -> No
     assert rows(tmp_path / "two.db") == rows(tmp_path / "one.db")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
@@ -224,6 +227,7 @@ def test_a_message_whose_file_is_missing_or_changed_is_named(tmp_path: Path) -> 
     ]
 
 
+@pytest.mark.slow
 def test_events_that_only_the_replaced_database_has_are_reported(tmp_path: Path) -> None:
     room = play(tmp_path / "ws", 1)
     room.settle()

@@ -47,6 +47,7 @@ def test_a_hub_is_founded_as_services_and_left_again(manager: UserManager) -> No
     assert not list((manager.root / "home" / ".config" / "systemd" / "user").glob("mailboxd-hub*"))
 
 
+@pytest.mark.slow
 def test_without_systemd_nothing_is_started_and_the_commands_are_named(tmp_path: Path) -> None:
     host = Host(tmp_path / "alpha", "alpha", {})
     done = host.hub("init", "alpha", "--address", "127.0.0.1:4222")

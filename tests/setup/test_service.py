@@ -74,6 +74,7 @@ def test_systemd_accepts_unit_and_drop_in_together(tmp_path: Path) -> None:
 # Where there is no systemd
 
 
+@pytest.mark.slow
 def test_without_systemd_an_alternative_is_suggested(found: Found, tmp_path: Path) -> None:
     alpha, env = found({"alpha": {}})["alpha"], bare(tmp_path)
     for words in (["install"], ["start"], ["stop"], ["logs"]):
@@ -85,6 +86,7 @@ def test_without_systemd_an_alternative_is_suggested(found: Found, tmp_path: Pat
     assert not (tmp_path / "home").exists()
 
 
+@pytest.mark.slow
 def test_without_systemd_the_files_can_be_written_for_later(found: Found, tmp_path: Path) -> None:
     alpha, env = found({"alpha": {}})["alpha"], bare(tmp_path)
     done = alpha.call("connect", "service", "install", "--no-start", "--json", env=env)

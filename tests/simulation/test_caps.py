@@ -87,6 +87,7 @@ def standing(house: House) -> Standing:
     return found[0]
 
 
+@pytest.mark.slow
 def test_three_daemons_of_a_host_stop_at_its_cap_together(tmp_path: Path) -> None:
     spending.write_host(os.environ, Spend(USD))
     with town(tmp_path, "ada", "bob", "eve") as houses:
@@ -105,6 +106,7 @@ def test_three_daemons_of_a_host_stop_at_its_cap_together(tmp_path: Path) -> Non
         assert run(houses, 0.1, seconds=60.0) == 10
 
 
+@pytest.mark.slow
 def test_parallel_turns_of_three_daemons_exceed_the_cap_by_less_than_one(tmp_path: Path) -> None:
     spending.write_host(os.environ, Spend(USD))
     with town(tmp_path, "ada", "bob", "eve") as houses:
@@ -183,6 +185,7 @@ def test_a_new_day_begins_at_the_midnight_of_the_operator_over_both_changes_of_t
             assert ada.clock.monotonic() - midnight == pytest.approx(hours * HOUR, abs=600.0)
 
 
+@pytest.mark.slow
 def test_what_a_killed_daemon_has_reserved_ends_with_its_turns(tmp_path: Path) -> None:
     spending.write_host(os.environ, Spend(USD))
     with town(tmp_path, "ada", "bob") as (ada, bob):

@@ -97,6 +97,7 @@ def test_a_message_that_a_power_cut_took_is_written_at_the_next_start(house: Hou
     assert house.store.messages.unsynced() == []
 
 
+@pytest.mark.slow
 def test_after_a_crash_alone_what_never_began_begins(house: House) -> None:
     """The boot is the same: a call without a directory was never made."""
     house.drop("job.md", TASK, 1)

@@ -107,6 +107,7 @@ def killed(root: Path, step: int) -> bool:
     return died
 
 
+@pytest.mark.slow
 def test_a_daemon_that_dies_at_a_step_of_a_run_makes_it_once(tmp_path: Path) -> None:
     steps = range(5, 100, 12)
     assert sum(killed(tmp_path / str(step), step) for step in steps) >= 3

@@ -39,6 +39,7 @@ def _sends(stage: Stage, *names: str) -> None:
         stage.create(name)
 
 
+@pytest.mark.slow
 def test_all_that_failed_runs_again_and_nothing_else(stage: Stage, page: Inside) -> None:
     _fails(stage, "crawl-a", "crawl-b", "other")
     _sends(stage, "crawl-c")
@@ -173,6 +174,7 @@ def test_what_cannot_be_noted_is_not_said_to_be_dismissed(stage: Stage, page: In
     assert "cannot be noted" in refused.words
 
 
+@pytest.mark.slow
 def test_a_page_that_stays_open_reads_nothing_for_its_reader(stage: Stage, page: Inside) -> None:
     page.get("/")
     stage.create("report")
@@ -204,6 +206,7 @@ def test_a_workspace_counts_what_to_decide_and_what_failed_as_the_overview_does(
         assert "Failed 2 " in words, path
 
 
+@pytest.mark.slow
 def test_more_failures_than_one_order_is_for_are_dismissed_by_giving_it_again(
     stage: Stage, page: Inside, monkeypatch: pytest.MonkeyPatch
 ) -> None:

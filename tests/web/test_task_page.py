@@ -124,6 +124,7 @@ def test_what_is_answered_already_is_said_and_changes_nothing(stage: Stage, page
     assert "has no open question" in again.words
 
 
+@pytest.mark.slow
 def test_an_error_is_said_once(stage: Stage, page: Inside) -> None:
     stage.create("crawl", policy=Policy(max_attempts=1))
     stage.start()
