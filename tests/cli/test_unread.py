@@ -127,6 +127,27 @@ def test_a_backup_stays_where_it_is_and_is_named_until_it_is_put_away(stage: Sta
     assert (stage.ws.inbox / name).read_text() == TEXT
 
 
+@pytest.mark.parametrize("name", ["notes.md.bak", "plan (conflicted copy).md"])
+def test_a_pipe_or_a_link_called_like_a_backup_holds_nobody_up(stage: Stage, name: str) -> None:
+    os.mkfifo(stage.ws.inbox / name)
+    (stage.ws.inbox / f"link-{name}").symlink_to("/dev/zero")
+    for command in ((), ("inbox",), ("status",), ("doctor",)):
+        looked = subprocess.run(
+            [sys.executable, "-m", "mailboxd.cli", "-w", stage.ws.root, *command], capture_output=True, timeout=30
+        )
+        assert b"Traceback" not in looked.stderr
+    assert {Path(item["text"].partition(" is not read")[0]).name for item in files(stage)} == {name, f"link-{name}"}
+
+
+def test_a_pipe_in_the_place_of_the_configuration_holds_nobody_up(stage: Stage) -> None:
+    stage.ws.config.unlink(missing_ok=True)
+    os.mkfifo(stage.ws.config)
+    for command in ((), ("status",), ("fleet",)):
+        subprocess.run(
+            [sys.executable, "-m", "mailboxd.cli", "-w", stage.ws.root, *command], capture_output=True, timeout=30
+        )
+
+
 def test_what_is_neither_file_nor_directory_goes(stage: Stage) -> None:
     os.mkfifo(stage.ws.tasks / "pipe")
     (stage.ws.tasks / "dangling").symlink_to("/nowhere")

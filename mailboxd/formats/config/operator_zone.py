@@ -17,6 +17,8 @@ _PLAIN = re.compile(rb"zone:[ ]+([\"']?)([A-Za-z0-9_+/-]*)\1[ ]*")
 def zone_of(config: Path) -> str:
     """The name of the zone in this config.yaml; empty = the machine's, also where the file cannot be read."""
     with suppress(OSError):
+        if not config.is_file():  # a FIFO in its place must not hold up the command
+            return ""
         lines = [line for line in config.read_bytes().splitlines() if line.startswith(b"zone")]
         if not lines:
             return ""

@@ -20,7 +20,7 @@ from typing import Protocol
 
 from mailboxd.core.times import to_text
 from mailboxd.core.vocabulary import is_id
-from mailboxd.formats.mailbox.files import directory, world_errors
+from mailboxd.formats.mailbox.files import directory, read_file, world_errors
 from mailboxd.formats.mailbox.layout import Workspace, is_temporary, storable_name
 from mailboxd.formats.protocol.left_aside import declares_sender, left_aside
 
@@ -141,10 +141,10 @@ def _others(ws: Workspace, names: Sequence[str]) -> Iterator[Unread]:
 
 def _left_aside(ws: Workspace) -> Iterator[Unread]:
     """Files in the inbox that are no mail by their names."""
-    for name in _names(ws.inbox):
-        if what := left_aside(name):
-            with suppress(OSError), (ws.inbox / name).open("rb") as file:
-                if not declares_sender(file.read(4096)):
+    with suppress(OSError), directory(ws.root, "mailbox", "inbox") as inbox:
+        for name in _names(ws.inbox):
+            with suppress(OSError):
+                if (what := left_aside(name)) and not declares_sender(read_file(inbox, name, 4096) or b""):
                     why = f"by its name it is {what}, and it stays where it is"
                     yield Unread(f"mailbox/inbox/{storable_name(name)}", why, "")
 
