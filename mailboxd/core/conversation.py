@@ -21,6 +21,7 @@ from mailboxd.core.lifecycle import join_is_met
 from mailboxd.core.outcomes import Results, Silence, Succeeded, Unclear
 from mailboxd.core.sanitize import blockquote, first_line
 from mailboxd.core.session_keys import session_key
+from mailboxd.core.task_view import TaskView
 from mailboxd.core.times import plus
 from mailboxd.core.vocabulary import OPERATORS, AttemptStatus, Notice, Phase, Turn, Waiting, same_agent
 from mailboxd.errors import Refused
@@ -204,20 +205,40 @@ def steered(builder: DecisionBuilder, sender: str, text: str) -> None:
     scope = more if task.spec.scope_in == task.spec.instructions else task.spec.scope_in
     spec = replace(task.spec, instructions=more, scope_in=scope)
     live = attempt is not None and attempt.status is AttemptStatus.RUNNING and task.phase is Phase.EXECUTING
-    if attempt is None or not live:
+    if task.phase is Phase.CIRCUIT_OPEN:
+        into = "in the next attempt, which begins when an operator retries it"
+    elif attempt is None or not live:
         into = "in the next attempt, if there is one"
     elif attempt.acknowledged:
         into = f"sent to {attempt.executor}, which has the work"
         builder.order(Send(builder.ctx.new_id("msg"), "steer", attempt.executor, text, attempt.ordinal))
     elif attempt.waiting_for is Waiting.ANSWER:
         into = "with the answer to its question"
+    elif is_passed_on(builder.view):
+        ended = builder.view.children.total - builder.view.children.open
+        into = "to its subtasks" + (f" that have not ended; {ended} have, and keep what they said" if ended else "")
     elif _only_combines(builder):
         into = "in the next attempt, if there is one" if builder.task.composes else "when the results are combined"
     else:
         into = "in the running turn if a tool follows, else in another turn of the same session"
         builder.checkpoint("new instructions came", steered="\n\n".join(filter(None, [attempt.steered, text])))
     builder.record(Kind.STEERED, by=sender, text=text, into=into)
-    builder.amend("new instructions", spec=spec)
+    told = {"reason": task.reason.removesuffix(_SINCE) + _SINCE} if task.phase is Phase.CIRCUIT_OPEN else {}
+    builder.amend("new instructions", spec=spec, **told)
+
+
+_SINCE = "; new instructions have come since"
+"""Said to the person who decides whether it is tried again."""
+
+
+def is_passed_on(view: TaskView) -> bool:
+    """Whether new instructions are for the subtasks, since the task has no turn of its own in which to read them.
+
+    So it is with the copies of a broadcast, and with the only subtask, whose result is the task's.
+    """
+    task, attempt = view.task, view.attempt
+    waits = attempt is not None and attempt.waiting_for is Waiting.CHILDREN and task.phase is Phase.EXECUTING
+    return waits and (task.broadcast or (task.composes and task.body is None and view.children.total == 1))
 
 
 def _only_combines(builder: DecisionBuilder) -> bool:

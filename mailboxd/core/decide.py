@@ -275,7 +275,7 @@ def _taken_over(builder: DecisionBuilder, new: Redispatch, newer: bool) -> None:
     origin = replace(new.origin, spec=known.spec)
     builder.amend("the sender's newer dispatch takes over the work under way", origin=origin)
     _follow(builder, new)
-    if known.content not in ("", new.origin.content):
+    if new.origin.content != known.content and (known.content or builder.task.parent is not None):
         operator_orders.change(builder, new)
     if newer:
         conversation.ask_again(builder)

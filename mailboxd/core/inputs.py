@@ -118,6 +118,8 @@ class Redispatch:
     """The body of its message, for work that is under way."""
     needs: tuple[str, ...] | None = None
     """What it is to follow now, as in NewTask; None if that is as before, or not said."""
+    given_as: str = ""
+    """The key of the subtask that does the work, if its message names the agent to give it to."""
 
 
 @dataclass(frozen=True, slots=True)

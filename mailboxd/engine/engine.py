@@ -16,7 +16,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from mailboxd.core import breaker, endings, lifecycle, plans, schedule
+from mailboxd.core import breaker, conversation, endings, lifecycle, operator_orders, plans, schedule
 from mailboxd.core.approval_requests import derived_key
 from mailboxd.core.approvals import ActionPrepared, ActionStarted, ApprovalExpired, OfApproval, Resolve
 from mailboxd.core.breaker import BreakerState, turns_at_once
@@ -38,6 +38,7 @@ from mailboxd.core.inputs import (
     Reply,
     Retry,
     Start,
+    Steer,
     TimePassed,
     TurnEnded,
 )
@@ -341,6 +342,7 @@ class Engine:
         if task_id is not None and (role is Role.OPERATOR or isinstance(input_, Resolve)):
             self._require_not_ending(task_id, input_)
         view = None if task_id is None else self._view(task_id, input_)
+        given = self._given_again(view.task, input_) if view is not None and isinstance(input_, Redispatch) else None
         events: list[Event] = []
         worklist: deque[str] = deque()
         decision = decide(view, input_, self._context(), role, actor)
@@ -358,6 +360,40 @@ class Engine:
         if opened and view is not None:
             for fallen in self.store.tasks.reopenable_below(view.task.id, also=""):
                 events += self.handle(fallen, Retry())
+        if given is not None and isinstance(input_, Redispatch):
+            events += self._give_again(given.id, input_)
+        elif view is not None and conversation.is_passed_on(view):
+            events += self._pass_on(view.task, [event.data["text"] for event in events if event.kind is Kind.STEERED])
+        return events
+
+    def _given_again(self, task: Task, new: Redispatch) -> Task | None:
+        """The subtask with which the work was given to another agent, if that has to do it again or by another text.
+
+        The task's own result is only what that agent said. Raises Refused while approved actions are about to run.
+        """
+        is_other = task.phase.is_terminal or task.origin.content not in ("", new.origin.content)
+        children = self.store.tasks.children(task.id) if new.given_as and is_other else ()
+        child = next((one for one in children if one.key == new.given_as), None)
+        if child is not None:
+            operator_orders.require_not_acting(child)
+        return child
+
+    def _give_again(self, child_id: str, new: Redispatch) -> list[Event]:
+        child = self.store.tasks.get(child_id)
+        assert child is not None
+        spec = replace(new.spec, checks=(), planned_actions=())
+        attempt = max(child.origin.attempt, 1) + child.phase.is_terminal
+        origin = replace(child.origin, attempt=attempt, content=new.origin.content)
+        return self.handle(child.id, Redispatch(spec, origin, new.findings, text=new.text))
+
+    def _pass_on(self, task: Task, instructions: Sequence[str]) -> list[Event]:
+        """Give new instructions for a task to its subtasks, but to those whose approved actions are about to run."""
+        events: list[Event] = []
+        for text in instructions:
+            for child_id in self.store.tasks.open_children(task.id):
+                child = self.store.tasks.get(child_id)
+                if child is not None and child.phase is not Phase.READY_TO_RESUME:
+                    events += self.handle(child_id, Steer(child.sender, text))
         return events
 
     def _view(self, task_id: str, input_: Input) -> TaskView:

@@ -16,7 +16,9 @@ from mailboxd.core.approvals import (
 )
 from mailboxd.core.effects import Bounce, Prepare, RunTurn
 from mailboxd.core.events import Role
-from mailboxd.core.outcomes import Results, Reviewed, Succeeded
+from mailboxd.core.explain.describe import summarize
+from mailboxd.core.inputs import Retry, Steer
+from mailboxd.core.outcomes import Failed, Results, Reviewed, Succeeded
 from mailboxd.core.vocabulary import Gate, Phase, Verdict, WeakSpec
 from mailboxd.errors import Refused
 from tests.core.desk import PUBLISH, Desk, with_policy
@@ -255,4 +257,75 @@ def test_a_specification_that_was_reviewed_and_is_written_anew_is_reviewed_anew(
     assert desk.phase() is Phase.SPEC_REVIEW
     desk.reviews("t", "rex", Verdict.APPROVED)
     assert desk.phase() is Phase.EXECUTING
+    desk.verify()
+
+
+COPIES = "DAG\n\nsynthesis: x\nsubtasks:\n  x: {agent: [ann, bob], description: paint, instructions: Paint it.}\n"
+RED = "Paint it red."
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_another_text_reaches_the_agent_that_the_work_was_given_to(begun: bool) -> None:
+    """The task itself takes no turn in which it could be read."""
+    desk = Desk()
+    assert receive(desk, sent(agent="ann")) == "accepted"
+    if begun:
+        desk.start()
+    for text in (RED, "Paint it blue."):
+        assert receive(desk, sent(text, agent="ann")) == "accepted"
+        assert receive(desk, sent(text, agent="ann", message_id=text[9:])) == "duplicate"
+        assert text in desk.task("t.ann").spec.instructions
+        assert not begun or text in desk.attempt("t.ann").steered
+    desk.start()
+    desk.done("t.ann")
+    (turn,) = desk.orders(RunTurn, "t.ann") if begun else (None,)
+    assert turn is None or RED in turn.note
+    desk.verify()
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_what_the_agent_said_of_the_first_text_is_no_result_of_the_second(ended: bool) -> None:
+    desk = Desk()
+    sections = [] if ended else ["Planned Actions\n\n- {id: tell, kind: manual, action: Tell them}"]
+    again = {"attempt": 2, "attempt_id": "att_2"} if ended else {}
+    assert receive(desk, sent("Paint it.", *sections, agent="ann")) == "accepted"
+    desk.start()
+    desk.done("t.ann")
+    desk.ends("t", desk.composed("t"))
+    assert desk.phase() is (Phase.COMPLETED if ended else Phase.AWAITING_APPROVAL)
+    assert receive(desk, sent(RED, *sections, agent="ann", **again)) == "accepted"
+    desk.start()
+    assert desk.phases("t", "t.ann") == ["executing", "executing"]
+    (turn,) = desk.orders(RunTurn, "t.ann")
+    assert RED in desk.prompt(turn, "t.ann")
+    desk.ends("t.ann", Results("It is red."))
+    result = desk.composed("t")
+    assert isinstance(result, Results)
+    assert "It is red." in result.text
+    desk.verify()
+
+
+def test_new_instructions_for_a_broadcast_reach_the_copies_that_work() -> None:
+    desk = Desk()
+    assert receive(desk, sent("Paint it.", COPIES)) == "accepted"
+    desk.start()
+    desk.done("t.x.ann")
+    (event,) = (one for one in desk.command("t.x", Steer("operator", RED)) if "to its subtasks" in summarize(one, "x"))
+    assert "to its subtasks that have not ended; 1 have, and keep what they said" in summarize(event, "x")
+    assert RED not in desk.task("t.x.ann").spec.instructions
+    assert RED in desk.attempt("t.x.bob").steered
+    desk.verify()
+
+
+def test_work_that_has_stopped_gets_the_newer_text_when_it_is_tried_again(desk: Desk) -> None:
+    desk.start()
+    while desk.phase() is not Phase.CIRCUIT_OPEN:
+        desk.ends("t", Failed("no"))
+        desk.wait(10_000)
+    assert receive(desk, sent(RED)) == "accepted"
+    assert desk.task("t").reason.endswith("failed; the last: no; new instructions have come since")
+    desk.command("t", Retry())
+    desk.start()
+    (turn,) = desk.orders(RunTurn, "t")
+    assert RED in desk.prompt(turn, "t")
     desk.verify()

@@ -294,7 +294,7 @@ def test_a_capped_daemon_is_idle_and_wakes_up_no_oftener(tmp_path: Path, monkeyp
         assert run([ada], None, seconds=60.0) == 1
         assert ada.daemon is not None
         assert ada.daemon._is_idle(), "`run --until-idle` ends: nothing happens today without a person"
-        monkeypatch.setattr(Watcher, "reason", "")  # else it scans every five seconds
+        monkeypatch.setattr(Watcher, "polls", "")  # else it scans every five seconds
         let_pass(ada, 60.0)
         assert let_pass(ada, 600.0) <= 40
 

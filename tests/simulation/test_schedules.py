@@ -59,7 +59,7 @@ def finish(house: House) -> None:
 
 
 def test_a_daemon_wakes_up_for_a_run_and_carries_it_out(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Watcher, "reason", "")  # else it scans every five seconds
+    monkeypatch.setattr(Watcher, "polls", "")  # else it scans every five seconds
     let_pass(house, 250.0)
     assert times(house) == []
     let_pass(house, 50.0)

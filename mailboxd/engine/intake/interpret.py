@@ -45,6 +45,7 @@ from mailboxd.core.vocabulary import (
     SELF,
     AttemptStatus,
     Phase,
+    as_id,
     distinct,
     local_id_of,
     may_answer,
@@ -447,7 +448,8 @@ class Intake:
         if newer or differs(known.origin, message):
             findings = message.section("Findings") or "The work was assigned again."
             needs = self._other_needs(known, message)
-            again = Redispatch(message.spec(), origin, findings, message.deadline, message.text, needs)
+            spec, given_as = message.spec(), self._given_as(message)
+            again = Redispatch(spec, origin, findings, message.deadline, message.text, needs, given_as)
             self._engine.handle(known.id, again, actor=message.from_)
             return "accepted", known.id
         self._reply_again(known)
@@ -537,12 +539,17 @@ class Intake:
     def _plan(self, message: TaskMessage, spec: Spec) -> Plan | None:
         """The plan of a task; one that names another agent is given to it. Raises MessageError."""
         agent = message.agent
-        if agent is None or same_agent(agent, self._engine.settings.agent):
+        if agent is None or not self._given_as(message):
             return message.plan
         if message.plan is not None:
             hint = "Write the agents into the plan, and remove the header."
             raise MessageError("unknown-field", f"it has a plan, and is given to {agent}", hint, field="agent")
         return given_to(agent, message.title or message.task_id, spec)
+
+    def _given_as(self, message: TaskMessage) -> str:
+        """The key of the subtask with which a task is given to the agent that it names; empty if that is this one."""
+        agent = message.agent
+        return "" if agent is None or same_agent(agent, self._engine.settings.agent) else as_id(agent)
 
     def _other_needs(self, known: Task, message: TaskMessage) -> tuple[str, ...] | None:
         """What known work is to follow by its newer message, if that is something else. Raises MessageError."""
