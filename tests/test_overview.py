@@ -14,6 +14,9 @@ from mailboxd.core.explain.overview_details import OverviewDetails
 from mailboxd.core.model import Policy, Usage
 from mailboxd.core.outcomes import Failed, Permanence, Unknown
 from mailboxd.core.spending import Account, Spend, Standing
+from mailboxd.daemon.health_writer import Health
+from mailboxd.formats.mailbox import lock
+from mailboxd.host.sdnotify import Notifier
 from mailboxd.ledger import overview, overview_queries, seen_items
 from mailboxd.ledger.database import connect, transaction
 from mailboxd.ledger.overview import Overview
@@ -407,3 +410,16 @@ def test_a_cap_that_is_reached_comes_before_what_single_tasks_wait_for(stage: St
     stage.end_turn("big.a", QUESTION)
     found = [(line.item.kind, line.blocks) for line in look(stage, environ).decide.lines if line.item.kind != "daemon"]
     assert found == [("cap", 4), ("question", 3)]
+
+
+def test_nothing_waits_for_a_configuration_that_a_running_daemon_does_without(
+    stage: Stage, environ: dict[str, str]
+) -> None:
+    def told() -> list[tuple[str, int]]:
+        stage.ws.config.write_text("agent: alpha\nopenclw: {}\n")  # newer than what a daemon has read
+        return [(line.item.kind, line.blocks) for line in look(stage, environ).decide.lines]
+
+    stage.create("job")
+    assert told() == [("config", 1)], "without a daemon, nothing can begin"
+    with lock.acquire(stage.ws, NOW), Health(stage.ws, stage.clock, Notifier({}), "alpha"):
+        assert told() == [("config", 0)]

@@ -420,10 +420,13 @@ def _decisions(
     """What is to be decided, and what has failed, each the largest first. `reached`: whose cap lets no turn begin."""
     sizes = queries.sizes(report, {item.task for item in found.items if item.task})
     nothing = Size()
+    red = condition.grade is Grade.RED
+    # a daemon that runs goes on with the configuration that it has read
+    harmless = {*(() if red else (Need.HEALTH,)), *(() if red or not condition.running else (Need.CONFIG, Need.DAEMON))}
     decisions = []
     for item in found.items:
         size = sizes.get(item.task, nothing)
-        stops = item.kind in _STOPS and (item.kind is not Need.HEALTH or condition.grade is Grade.RED)
+        stops = item.kind in _STOPS and item.kind not in harmless
         if stops or (item.kind is Need.CAP and item.id == reached):
             size = replace(size, blocks=condition.open)
         elif item.kind in DISMISSIBLE:

@@ -158,6 +158,10 @@ def test_the_sentences_of_a_log_say_plainly_who_did_what() -> None:
             "t: approval 000001 is void: asked again: ann has gone",
         ),
         Kind.NOTICE_SENT: (notice, 't: told notify.command the notice "failed": has failed: write'),
+        Kind.TASK_AMENDED: (
+            {"note": "", "changes": {"due": "2026-01-02T02:00:00.000Z", "heartbeat": AT["at"]}},
+            "t: its reply is due by 2 Jan 02:00 UTC",
+        ),
         Kind.EDIT_SETTLED: (
             {"file": "task.md", "how": "taken", "by": "", "given": {"name": "accept", "note": "good enough"}},
             "t: the refused task.md is settled: taken; note: good enough",

@@ -132,7 +132,7 @@ def search_command(session: Session, query: tuple[str, ...], hosts: bool, **said
     return None if found else EXIT_NO
 
 
-_NO_MATCHES = "no matches; word* also finds what begins so"
+_NO_MATCHES = "no matches; word* also finds longer words"
 
 
 def _perhaps_more(found: Sequence[Any], limit: int) -> list[str]:

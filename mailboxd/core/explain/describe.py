@@ -98,7 +98,7 @@ def _headline(event: Event, name: str) -> str:
         case Kind.TASK_TRANSITIONED:
             return f"{name}: {_passage(passed(event))}"
         case Kind.TASK_AMENDED:
-            return f"{name}: {data['note'] or 'changed ' + ', '.join(data['changes'])}"
+            return f"{name}: {data['note'] or _renewed(data)}"
         case Kind.ORDER_HELD | Kind.ORDER_RELEASED:
             return f"{name}: {_held_order(event)}"
         case Kind.REPETITION_CREATED | Kind.REPETITION_RAN | Kind.REPETITION_CHANGED:
@@ -283,6 +283,12 @@ def _doubt(event: Event) -> str:
     if event.kind is Kind.DOUBT_DISMISSED:
         return f"a doubt was dismissed by {data['by']}"
     return f"in doubt: {data['about']}: {first_line(data['text'])}"
+
+
+def _renewed(data: Mapping[str, Any]) -> str:
+    """That the lease of a peer was renewed, which is all that is changed without a note."""
+    due = data["changes"].get("due")
+    return f"its reply is due by {moment(due, data['at'])}" if due else f"changed {', '.join(data['changes'])}"
 
 
 def _repeated(event: Event) -> str:
