@@ -100,18 +100,43 @@ def require_editor() -> None:
 def edited(head: str, text: str) -> str | None:
     """`text` as changed in $VISUAL or $EDITOR, below `head` as a comment; None if it was not.
 
-    Raises UsageError without an editor or a terminal.
+    Raises UsageError without an editor or a terminal, and as `in_editor`.
     """
-    import click
-
     require_editor()
     comment = for_terminal(head).replace("--", "- -")
     before = f"<!-- {comment}\nThis comment is removed. -->\n\n{text}"
-    after = click.edit(before, extension=".md")
+    after = in_editor(before)
     if after is None or after == before:
         return None
     start, end, rest = after.partition("-->")
     return (rest if end and start.lstrip().startswith("<!--") else after).strip()
+
+
+def in_editor(text: str) -> str | None:
+    """`text` as $VISUAL or $EDITOR has saved it; None if it saved nothing.
+
+    Raises UsageError if that cannot be read; what is not UTF-8 is kept in a file.
+    """
+    import click
+
+    given = text if text.endswith("\n") else f"{text}\n"
+    try:
+        saved = click.edit(given.encode(), extension=".md")
+    except OSError as error:
+        raise click.UsageError(f"the editor left no file with the text: {error.strerror}") from error
+    if saved is None:
+        return None
+    try:
+        return saved.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        import tempfile
+
+        with tempfile.NamedTemporaryFile(prefix="mailboxd-", suffix=".md", delete=False) as kept:
+            kept.write(saved)
+        problem = (
+            f"byte {error.start} of what the editor saved is not UTF-8; it is kept in {kept.name}: save it as UTF-8"
+        )
+        raise click.UsageError(problem) from error
 
 
 def read_text(path: str, most: int) -> str:

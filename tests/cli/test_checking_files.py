@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -196,6 +197,35 @@ def test_what_is_still_wrong_is_kept_as_a_draft_or_given_up(
     result = stage.run("inbox", "--edit", id_, env=editor(tmp_path, "s/soon/later/"), text="give-up\n")
     assert (result.exit_code, "nothing was sent" in result.stdout) == (0, True)
     assert not [*(stage.ws.state / "drafts").iterdir(), *stage.ws.inbox.iterdir()]
+
+
+def test_what_an_editor_saves_in_another_encoding_is_kept_and_a_file_that_is_gone_is_said(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    id_ = refused(stage)
+    result = stage.run("inbox", "--edit", id_, env=editor(tmp_path, r"s/soon/M\xe4rz/"))
+    assert (result.exit_code, "is not UTF-8" in result.stderr) == (2, True), result.output
+    (kept,) = tmp_path.glob("mailboxd-*.md")
+    assert str(kept) in result.stderr
+    assert kept.read_bytes() == b"---\ndeadline: M\xe4rz\n---\nBuy milk.\n"
+    gone = stage.run("inbox", "--edit", id_, env={"EDITOR": "rm", "VISUAL": None})
+    assert (gone.exit_code, "the editor left no file" in gone.stderr) == (2, True)
+    assert not [*stage.ws.inbox.iterdir()]
+
+
+def test_a_draft_that_became_too_large_or_no_text_is_not_sent(stage: Stage, tmp_path: Path) -> None:
+    id_ = refused(stage)
+    large = "s/soon/2026-12-01/; s/milk/" + "a" * 2_000 + "/; " + "; ".join(["s/a/aa/g"] * 11)
+    result = stage.run("inbox", "--edit", id_, env=editor(tmp_path, large))
+    assert (result.exit_code, "too-large" in result.stderr) == (65, True), result.output
+    assert not [*stage.ws.inbox.iterdir()]
+    (draft,) = (stage.ws.state / "drafts").iterdir()
+    draft.write_bytes(b"\xff")
+    result = stage.run("inbox", "--edit", id_, env=editor(tmp_path, "s/soon/2026-12-01/"))
+    assert result.exit_code == 0, result.output
+    assert "Buy milk." in (stage.ws.inbox / "milk.md").read_text(), "the rejected file was opened"
 
 
 @pytest.mark.parametrize(

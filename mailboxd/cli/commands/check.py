@@ -44,7 +44,7 @@ def show(session: Session, file: str) -> None:
 
 
 def _content(file: str, most: int) -> bytes:
-    """The bytes of the file. Raises UnavailableError; MessageError if there are none, or more than `most`."""
+    """The bytes of the file, at most one more than `most`. Raises UnavailableError; MessageError if there are none."""
     try:
         with click.open_file(file, "rb") as opened:
             raw: bytes = opened.read(most + 1)
@@ -52,8 +52,6 @@ def _content(file: str, most: int) -> bytes:
         raise UnavailableError(f"{file}: cannot be read: {error.strerror}") from error
     if not raw:
         raise MessageError("empty", "it is empty", "Write what has to be done.", file)
-    if len(raw) > most:
-        raise MessageError("too-large", f"it has more than {most} bytes", "Name the large file in a short one.", file)
     return raw
 
 

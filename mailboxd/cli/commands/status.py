@@ -406,7 +406,7 @@ def _edit(session: Session, name: str) -> None:
     """
     from mailboxd.cli.commands import approvals
     from mailboxd.cli.commands.check import lines
-    from mailboxd.cli.operator_actions import require_editor
+    from mailboxd.cli.operator_actions import in_editor, require_editor
     from mailboxd.cli.operator_shell import require_operator
     from mailboxd.engine.intake.trial import Draft, rejected, send_again, taken
 
@@ -418,7 +418,7 @@ def _edit(session: Session, name: str) -> None:
     draft = Draft.of(ws, before)
     text, kept = draft.read() or before, f"`{session.program(ws)} inbox --edit {shlex.quote(name)}` opens it"
     while True:
-        after = click.edit(text, extension=".md")
+        after = in_editor(text)
         if after is None or after == before:
             is_kept = text != before and after is None
             said = "nothing was sent; the draft is kept" if is_kept else "nothing was changed, and nothing was sent"

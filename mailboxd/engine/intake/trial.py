@@ -18,7 +18,7 @@ from mailboxd.engine.intake.interpret import Intake
 from mailboxd.errors import MessageError, UnavailableError
 from mailboxd.formats.config.settings import settings
 from mailboxd.formats.keys import Keyring, Trust
-from mailboxd.formats.mailbox.files import directory, replace, world_errors
+from mailboxd.formats.mailbox.files import directory, read_file, replace, world_errors
 from mailboxd.formats.mailbox.maildir import deliver
 from mailboxd.ledger.messages import Messages
 from mailboxd.ledger.reports import Report, opened
@@ -36,6 +36,8 @@ def taken(ws: Workspace, config: Config, clock: Clock, name: str, raw: bytes) ->
 
     Raises MessageError for one that would be rejected, UnavailableError, WorldError.
     """
+    if len(raw) > (most := config.limits.message_bytes):
+        raise MessageError("too-large", f"it has more than {most} bytes", "Name the large file in a short one.", name)
     with opened(ws.database) as report:
         store = Store.copy_of(report.db, clock.now())
     try:
@@ -154,9 +156,11 @@ class Draft:
         return cls(ws, f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.md")
 
     def read(self) -> str | None:
-        """Its text; None without one. Raises WorldError."""
-        with world_errors(f"read {self._path}"), suppress(FileNotFoundError):
-            return self._path.read_text(encoding="utf-8")
+        """Its text; None without one that can be read as text. Raises WorldError."""
+        with world_errors(f"read {self._path}"), suppress(FileNotFoundError, UnicodeDecodeError):
+            with directory(self.ws.root, self.ws.state.name, _DRAFTS) as folder:
+                raw = read_file(folder, self.name, _MOST)
+            return None if raw is None else raw.decode()
         return None
 
     def keep(self, text: str) -> None:
@@ -177,6 +181,8 @@ class Draft:
 
 
 _DRAFTS = "drafts"
+_MOST = 1 << 30
+"""Bytes of a draft that are read: what is too large is refused with that reason."""
 
 
 def send_again(ws: Workspace, file: str, text: str, program: str) -> str:
