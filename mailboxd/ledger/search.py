@@ -22,7 +22,7 @@ from mailboxd.errors import Refused, StoreError, UnavailableError
 from mailboxd.ledger.conditions import NEED
 from mailboxd.ledger.event_log import sentence
 from mailboxd.ledger.presence import require_database
-from mailboxd.ledger.reports import status_of
+from mailboxd.ledger.reports import opened, status_of
 
 VERSION = "5"
 _AT_ONCE = 2_000
@@ -150,6 +150,8 @@ class Index:
             if not _is_index_error(error):
                 raise StoreError(f"{self._path}: the search index cannot be written: {error}") from error
         self.close()
+        with opened(self._main) as report:  # if that is what is damaged, the index is not to blame
+            report.db.execute("SELECT max(seq) FROM events").fetchone()
         with suppress(FileNotFoundError):
             self._path.unlink()
         try:

@@ -203,7 +203,7 @@ class ActionPerformer:
         if found is State.RUNNING and self.calls.adopt(call, now):
             return
         if found is not State.NEVER_STARTED or row.state is Performed.STARTED:
-            self.reports.append(RunnerEnded(order, effect, "mailboxd was not running when it ended"))
+            self.reports.append(RunnerEnded(order, effect, "nobody saw how its runner ended"))
             return
         if not self.calls.capacity.may_begin():
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
@@ -13,7 +14,7 @@ from mailboxd.cli.commands.audit import moment, search_index
 from mailboxd.core.events import Event, Kind
 from mailboxd.core.model import Policy
 from mailboxd.core.vocabulary import Gate, Verdict
-from mailboxd.errors import Refused, UnavailableError
+from mailboxd.errors import DamagedError, Refused, UnavailableError
 from mailboxd.formats.mailbox.layout import Workspace
 from mailboxd.ledger.search import Index, SearchHit, SearchQuery, fts_query
 from tests.core.desk import DONE, Desk
@@ -159,6 +160,21 @@ def test_an_index_that_is_gone_or_damaged_is_made_again(alpha: Agent, damage: by
     assert found(alpha, "result") == before
     (alpha.root / ".mailboxd" / "search.db").unlink()
     assert found(alpha, "result") == before
+
+
+def test_a_damaged_database_is_not_blamed_on_the_index(alpha: Agent, tmp_path: Path) -> None:
+    found(alpha, "result")
+    state = tmp_path / "state"
+    shutil.copytree(alpha.root / ".mailboxd", state, ignore=shutil.ignore_patterns("*-wal", "*-shm"))
+    before = (state / "search.db").read_bytes()
+    (state / "mailboxd.db").write_bytes(b"no database at all" * 500)
+    said = r"mailboxd\.db: .*file is not a database.*db rebuild --replace"
+    with (
+        Index(state / "search.db", state / "mailboxd.db", lambda _path: None) as index,
+        pytest.raises(DamagedError, match=said),
+    ):
+        index.catch_up()
+    assert (state / "search.db").read_bytes() == before
 
 
 @pytest.mark.slow
