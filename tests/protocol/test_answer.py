@@ -13,6 +13,7 @@ from mailboxd.core.model import Finding, Plan, PlannedChild
 from mailboxd.core.outcomes import (
     Acknowledged,
     Answer,
+    Correction,
     Failure,
     Planned,
     Question,
@@ -179,6 +180,14 @@ def test_findings_keep_their_severity_in_any_list(head: str, list_mark: str) -> 
 def test_headers_without_marks_end_at_a_heading(head: str) -> None:
     assert read_answer(head.format("failed") + "## Error\nNo disk") == Failure("No disk")
     assert read_answer(head.format("done") + "## Results\nTwelve") == Results("Twelve")
+
+
+def test_a_promise_that_is_repeated_is_a_failure_that_says_so() -> None:
+    promise = "I will do this tomorrow."
+    first = read_answer(promise)
+    assert isinstance(first, Unclear)
+    again = read_answer(promise, Asked(correction=Correction(first.problems, 1, promise)))
+    assert again == Failure(f"the answer was a promise, even when asked again: {promise}")
 
 
 def test_a_failure_below_a_sentence_is_asked_about() -> None:

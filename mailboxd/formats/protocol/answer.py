@@ -910,6 +910,8 @@ def _evaded(text: str, found: Evasion, asked: Asked) -> Answer:
         return Question(text)
     if found.kind in (Kind.CLAIM, Kind.UNREADABLE):
         return _with_actions(text)
+    if found.kind in (Kind.PROMISE, Kind.PLAN):  # which does not say by itself why that is a failure
+        return Failure(f"the answer was {found.kind.value}, even when asked again: {text}")
     return Failure(text)
 
 

@@ -185,7 +185,9 @@ def resolve(openclaw: OpenClaw, lost: LostTurn, answer: RunRecord, fetched: Fetc
             return Unknown(problem, run_id, looked_up=True, harmless=not fetched.used_tools)
         case RunStatus.SUCCEEDED:
             reply = _with_reply(openclaw, lost, run_id, fetched)
-            return replace(reply, harmless=_used_no_tool(lost, answer)) if isinstance(reply, Unknown) else reply
+            if isinstance(reply, Unknown) and _used_no_tool(lost, answer):
+                return replace(reply, error=f"{reply.error}; it used no tool", harmless=True)
+            return reply
         case RunStatus.FAILED:
             if _used_no_tool(lost, answer) and (host := host_failure(answer.error)) is not None:
                 return replace(host, run_id=run_id)
