@@ -98,6 +98,8 @@ def _says(node: TreeNode, name: str) -> str:
         return node["reason"]
     if node["phase"] in ("failed", "cancelled"):
         return node["error"] or node["reason"]
+    if node["waits_at_peer"]:
+        return node["waits_at_peer"]
     return node["result_summary"] or (node["title"] if node["title"] != name else "")
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mailboxd.core.sanitize import one_line
-from mailboxd.core.vocabulary import TERMINAL, Mode, Phase, child_status, is_id, state_of, task_status
+from mailboxd.core.vocabulary import TERMINAL, Mode, Phase, WaitsFor, child_status, is_id, state_of, task_status
 from mailboxd.errors import DamagedError, UnavailableError, WorldError
 from mailboxd.ledger.conditions import BELOW, LABELLED, NEED, OPEN, REASON, RUNNABLE
 from mailboxd.ledger.database import connect, other_schema, recreation, schema_version, store_error
@@ -167,11 +167,16 @@ class Report:
 
         `running_since` is the start of its running attempt.
         """
+        from mailboxd.core.explain.why import waits_at_peer
+
         with self.snapshot():
+            at_peers = self.has_table("waits_at_peers")
+            waits = "w.waits_for, w.why" if at_peers else "NULL AS waits_for, NULL AS why"
             rows = self.rows(
-                f"{BELOW} SELECT {SUMMARY}, t.parent, t.result_summary, t.error, t.held, a.started_at AS running_since"
-                " FROM below b JOIN tasks t ON t.id = b.id"
+                f"{BELOW} SELECT {SUMMARY}, t.parent, t.result_summary, t.error, t.held, a.started_at AS running_since,"
+                f" a.executor, {waits} FROM below b JOIN tasks t ON t.id = b.id"
                 " LEFT JOIN attempts a ON a.task = t.id AND a.ordinal = t.attempt AND a.status = 'running'"
+                f"{' LEFT JOIN waits_at_peers w ON w.attempt = a.id' if at_peers else ''}"
                 " ORDER BY t.depth, t.seq",
                 task_id,
             )
@@ -182,14 +187,21 @@ class Report:
                 (task_id,),
             ).fetchall()
         nodes: dict[str, Any] = {}
+        above: list[tuple[dict[str, Any], dict[str, Any] | None]] = []
         for row in rows:
             parent = nodes.get(row.pop("parent") or "")
+            executor, waits_for, why = (row.pop(name) for name in ("executor", "waits_for", "why"))
             nodes[row["id"]] = node = summary(row, as_child=parent is not None)
+            node["waits_at_peer"] = waits_at_peer(executor, WaitsFor(waits_for), why) if waits_for else ""
+            above.append((node, parent))
             node |= {"depends_on": [], "children": []}
             if parent is not None:
                 parent["children"].append(node)
         for task, need in needs:
             nodes[task]["depends_on"].append(need)
+        for node, parent in reversed(above):  # what is below comes first
+            if parent is not None and (waits := node["waits_at_peer"]) and not parent["waits_at_peer"]:
+                parent["waits_at_peer"] = waits if node["children"] else f"{node['local_id']} {waits}"
         root: TreeNode = nodes[task_id]
         return root
 

@@ -24,7 +24,7 @@ def node(key: str, phase: str = "executing", *children: Any, **more: Any) -> Any
     return {
         "id": more.pop("id", f"tsk_{key}"), "key": key, "local_id": key, "title": f"Do {key}", "agent": "beta",
         "phase": phase, "need": None, "held": "", "updated_at": BEGAN, "reason": "", "error": "",
-        "result_summary": "", "depends_on": [],
+        "result_summary": "", "depends_on": [], "waits_at_peer": "",
         "children_total": len(children), "running_since": BEGAN if phase == "executing" else None,
         "children_completed": sum(child["phase"] == "completed" for child in children),
         "children": list(children), **more,

@@ -8,6 +8,7 @@ import pytest
 
 from tests.e2e.conftest import Found
 from tests.e2e.support import Agent, eventually, task
+from tests.web.serve import served
 
 PLAN = {"x": {"agent": "beta", "description": "X", "expected_output": "One line."}}
 ALPHA: dict[str, Any] = {"mailbox": "true", "default": {"reply": "Text."}}
@@ -29,6 +30,13 @@ def test_a_sender_hears_that_its_work_waits_for_a_person_at_the_peer_and_that_it
     eventually(lambda: "waits for a person at beta: stopped because" in causes(alpha, "job"), 40, alpha.last_words)
     assert "it broke" in causes(alpha, "job")
     assert "has not replied" not in causes(alpha, "job")
+    said = "job.x waits for a person at beta: stopped because"
+    assert alpha.json("show", "job")["at_peers"][0].startswith(said)
+    assert f"at a peer    {said}" in alpha.call("show", "job").stdout
+    tree = alpha.json("show", "job", "--tree")
+    assert tree["waits_at_peer"].startswith(said)
+    assert tree["children"][0]["waits_at_peer"].startswith("waits for a person at beta: ")
+    assert "waits for a person at beta" in alpha.call("show", "job", "--tree").stdout.split("\n")[0]
     (item,) = [item for item in alpha.json("inbox") if item["kind"] == "peer"]
     assert item["task"] == "job.x"
     assert item["text"].startswith("waits for a person at beta: ")
@@ -57,7 +65,11 @@ def test_a_sender_hears_that_its_work_goes_on_while_that_takes_long(found: Found
     beta.call("retry", beta.json("ls")[0]["local_id"])
     eventually(lambda: "waits for a person" not in causes(alpha, "job"), 40, alpha.last_words)
     (taken,) = [row["local_id"] for row in beta.json("ls")]
-    assert f"beta has taken it as {taken} (attempt 1, " in causes(alpha, "job")
+    name = f"beta has taken it as {taken} (attempt 1, "
+    assert name in causes(alpha, "job")
+    assert name in alpha.call("show", "job.x").stdout
+    with served(alpha.root, company.env) as page:
+        assert name in page.get(f"/w/{page.key()}/t/job").words
     assert alpha.json("inbox") == []
     assert alpha.phase("job") == "executing"
     alpha.until("job")

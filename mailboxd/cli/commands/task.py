@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mailboxd.cli import elsewhere, repeating, task_output, work_at_peers
+from mailboxd.cli import elsewhere, repeating, task_output
 from mailboxd.cli.session import Session, task_argument, verb
 from mailboxd.cli.text import columns, dated, entries, fit, lasted, room, say, sections, state, table, when
 from mailboxd.core import entrance
@@ -24,12 +25,12 @@ from mailboxd.core.outcomes import PromptText
 from mailboxd.core.reviews import place_of
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.times import to_epoch, to_text
-from mailboxd.core.vocabulary import TERMINAL, Waiting, state_of, state_words
+from mailboxd.core.vocabulary import TERMINAL, Waiting, WaitsFor, state_of, state_words
 from mailboxd.errors import UnavailableError, WorldError
 from mailboxd.formats import health
 from mailboxd.formats.config.operator_zone import place_of as zone_place
 from mailboxd.formats.mailbox import lock
-from mailboxd.ledger import attention
+from mailboxd.ledger import attention, work_at_peers
 from mailboxd.ledger.attention_queries import failed_at, need_of, unseen_failures
 from mailboxd.ledger.later import repetition_called
 from mailboxd.ledger.overview_queries import finished_at
@@ -132,11 +133,13 @@ def show_command(session: Session, task: str, view: str | None, everything: bool
                 from mailboxd.ledger.task_queries import details
 
                 snapshot = report.task_snapshot([task_id], session.clock.now(), lock.holder(session.workspace()))
-                snapshot = _with_tools(session, snapshot)
+                snapshot = _with_others(session, report, snapshot)
                 cause, asked = cause_of(snapshot.tasks[task_id], snapshot), snapshot.tasks[task_id].question
                 standing = (cause.text, session.runnable(cause.command))
                 question: OpenQuestion | None = {"to": asked.to, "text": asked.text, "at": asked.at} if asked else None
-                found: ShownTask = {**details(report, task_id), "question": question}
+                below = [cause for cause in explain(snapshot, task_id).causes if cause.depth]
+                waits = [f"{cause.task} {cause.text}" for cause in below if cause.at_peer is not WaitsFor.NOTHING]
+                found: ShownTask = {**details(report, task_id), "question": question, "at_peers": waits}
                 ending = [(cause.text, session.runnable(cause.hint)) for cause in endings(snapshot, found["local_id"])]
                 ws = session.workspace()
                 program = session.program(ws)
@@ -163,11 +166,12 @@ def _prompt(session: Session, report: Report, task_id: str, number: int) -> None
         say(raw, newline=False)
 
 
-def _with_tools(session: Session, snapshot: Snapshot) -> Snapshot:
-    """The snapshot with the last tools of the turns that run."""
+def _with_others(session: Session, report: Report, snapshot: Snapshot) -> Snapshot:
+    """The snapshot with the last tools of the turns that run, and the names that its work has at peers."""
     from mailboxd.perform.agents import last_tool
 
-    return replace(snapshot, tools=last_tool.of_calls(session.workspace().turns, snapshot.turns, snapshot.now))
+    tools = last_tool.of_calls(session.workspace().turns, snapshot.turns, snapshot.now)
+    return replace(snapshot, tools=tools, taken=work_at_peers.names(report, snapshot, os.environ))
 
 
 def _is_request(session: Session, name: str) -> bool:
@@ -244,6 +248,7 @@ def _task_lines(
     shown = [
         ("state", state(found) + (f": {fit(why, _LINE)}" if why else "")),
         ("", f"-> {for_terminal(standing[1])}" if found["need"] else ""),
+        *(("" if n else "at a peer", fit(waits, _LINE)) for n, waits in enumerate(found["at_peers"][:_MOST_ROWS])),
         *(row for text, hint in ending for row in (("ending", text), ("", f"-> {for_terminal(hint)}"))),
         ("agent", f"{found['agent']}, {found['mode']}, from {found['from']}"),
         ("id", found["id"] + (f", subtask of {found['parent']}" if found["parent"] else "")),
@@ -462,8 +467,7 @@ def why_command(session: Session, task: str) -> None:
             repeating.show(session, report, one)
             return
         task_id = report.find(task)
-        snapshot = _with_tools(session, report.task_snapshot([task_id], session.clock.now(), pid))
-        snapshot = replace(snapshot, taken=work_at_peers.names(report, snapshot))
+        snapshot = _with_others(session, report, report.task_snapshot([task_id], session.clock.now(), pid))
         notices, need = report.notices(task_id), need_of(report, task_id)
     cannot_begin = attention.cannot_begin(session.workspace(), pid, snapshot.now)
     told, standing = explain(snapshot, task_id, cannot_begin), snapshot.tasks[task_id]

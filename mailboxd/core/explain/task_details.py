@@ -557,6 +557,8 @@ class ShownTask(TaskDetails):
     """A task as `show` prints it, with the question that it asks now."""
 
     question: OpenQuestion | None
+    at_peers: list[str]
+    """What tasks below it wait for at the peers that have them, each in a clause."""
 
 
 class Split(TypedDict):
@@ -719,5 +721,7 @@ class TreeNode(TaskRow):
     error: str
     held: str
     running_since: str | None
+    waits_at_peer: str
+    """What its work, or the work of a task below it, waits for at the peer that has it, in a clause; empty: nothing."""
     depends_on: list[str]
     children: list[TreeNode]

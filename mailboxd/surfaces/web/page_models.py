@@ -61,7 +61,7 @@ from mailboxd.hub.client.ask import search_hosts
 from mailboxd.hub.client.decisions import requested
 from mailboxd.hub.files.membership import Membership
 from mailboxd.hub.wire.names import Address
-from mailboxd.ledger import attention, diagrams, prompts, seen_items, task_queries
+from mailboxd.ledger import attention, diagrams, prompts, seen_items, task_queries, work_at_peers
 from mailboxd.ledger import search_index as search_of
 from mailboxd.ledger.attention import OF_TASKS, Item, Need
 from mailboxd.ledger.attention_queries import Seen, unseen_failures
@@ -512,7 +512,9 @@ class PageModels:
     def _record(self, workspace: WebWorkspace, report: Report, task_id: str) -> TaskRecord:
         found, split = details(report, task_id, children=False), task_queries.split(report, task_id)
         snapshot = report.task_snapshot([task_id], self.clock.now(), lock.holder(workspace.ws))
-        snapshot = replace(snapshot, tools=last_tool.of_calls(workspace.ws.turns, snapshot.turns, snapshot.now))
+        tools = last_tool.of_calls(workspace.ws.turns, snapshot.turns, snapshot.now)
+        taken = work_at_peers.names(report, snapshot, self.workspaces.environ)
+        snapshot = replace(snapshot, tools=tools, taken=taken)
         told = why.explain(snapshot, task_id, attention.cannot_begin(workspace.ws, snapshot.daemon, snapshot.now))
         results = task_queries.list_results(report, task_id, _MAX_RESULTS, _MAX_TEXT)
         return {

@@ -5,12 +5,10 @@ Who gave it knows that it lies in the peer's mailbox; only the peer knows that i
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from mailboxd.cli.session import agent_of
 from mailboxd.core.vocabulary import Waiting
 from mailboxd.errors import MailboxdError
 from mailboxd.formats.user import registry
@@ -25,7 +23,7 @@ _MOST = 20
 """Tasks of an explanation of which peers are asked."""
 
 
-def names(report: Report, snapshot: Snapshot) -> dict[str, str]:
+def names(report: Report, snapshot: Snapshot, environ: Mapping[str, str]) -> dict[str, str]:
     """The local ids that the work has at its peers, by the ids of its tasks; without peers that cannot be read."""
     waiting = {
         task.id: task.attempts[-1].executor
@@ -36,7 +34,7 @@ def names(report: Report, snapshot: Snapshot) -> dict[str, str]:
     given = [row for row in given if row["receiver"] == waiting[row["task"]]]
     found: dict[str, str] = {}
     with suppress(MailboxdError):
-        for ws in registry.workspaces(os.environ) if given else ():
+        for ws in registry.workspaces(environ) if given else ():
             with suppress(MailboxdError, OSError):
                 found |= _at(ws, given)
     return found
@@ -44,10 +42,8 @@ def names(report: Report, snapshot: Snapshot) -> dict[str, str]:
 
 def _at(ws: Workspace, given: Sequence[Row]) -> dict[str, str]:
     """Raises MailboxdError, OSError."""
-    agent = agent_of(ws)
-    here = [row for row in given if row["receiver"] == agent]
-    if not here:
-        return {}
     with opened(ws.database) as report:
+        agent = report.agent()
+        here = [row for row in given if row["receiver"] == agent]
         judged = [(row["task"], report.received(row["message_id"])) for row in here]
         return {task: report.local_id(one["task"]) for task, one in judged if one is not None and one["task"]}
