@@ -7,7 +7,7 @@ import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
 
-from mailboxd.errors import StoreError, UnavailableError, WorldError
+from mailboxd.errors import BusyError, NoRoomError, StoreError, UnavailableError, WorldError
 from mailboxd.host.progress import Progress, silent
 from mailboxd.host.system import system
 from mailboxd.ledger import event_log
@@ -36,14 +36,19 @@ def require_sound(db: sqlite3.Connection, progress: Progress = silent) -> None:
         raise WorldError(f"the database is damaged: {problem}")
 
 
-def integrity_problem(db: sqlite3.Connection, progress: Progress = silent) -> str:
-    """The errors that SQLite's full check reports about file and indexes, or an empty string."""
+def integrity_problem(db: sqlite3.Connection, progress: Progress = silent, path: Path | None = None) -> str:
+    """The errors that SQLite's full check reports about file and indexes, or an empty string. `path` is that of `db`,
+    if it is known. Raises StoreError if they cannot be checked now: the disk is full, others hold a lock.
+    """
     progress("pages", 0, 0)
     try:
         found = [str(row[0]) for row in db.execute("PRAGMA integrity_check(3)")]
     except sqlite3.DatabaseError as error:  # too damaged for the check to finish
         if not is_storage_error(error):
             raise
+        problem = store_error(error, "cannot be checked", path or path_of(db))
+        if isinstance(problem, (BusyError, NoRoomError)):
+            raise problem from error
         found = [str(error)]
     return "" if found == ["ok"] else "; ".join(" ".join(line.split()) for line in found)
 
@@ -68,7 +73,7 @@ def back_up(source: Path, target: Path, progress: Progress = silent) -> int:
             events = event_log.tip(copy).seq
         link_new(hidden, target)
     except sqlite3.Error as error:
-        raise StoreError(f"{source}: the database cannot be copied to {target}: {error}") from error
+        raise store_error(error, f"cannot be copied to {target}", source) from error
     except OSError as error:
         raise WorldError(f"{target}: cannot be written: {error.strerror}") from error
     finally:

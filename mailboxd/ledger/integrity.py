@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from mailboxd.errors import DamagedError, WorldError
+from mailboxd.errors import BusyError, DamagedError, NoRoomError, WorldError
 from mailboxd.ledger import event_log
 from mailboxd.ledger.backup import make_durable, prove, remove
-from mailboxd.ledger.database import connect, migrations, recreation, storage_errors
+from mailboxd.ledger.database import connect, migrations, recreation, storage_errors, store_error
 from mailboxd.ledger.event_log import GENESIS, Tip, chain
 from mailboxd.ledger.presence import lost
 
@@ -46,13 +46,19 @@ class DatabaseCheck:
 
 
 def check_database(path: Path) -> DatabaseCheck:
-    """Check the database at `path` read-only; works on a damaged one. Raises WorldError if it cannot be opened."""
+    """Check the database at `path` read-only; works on a damaged one.
+
+    Raises WorldError if it cannot be opened, or not be read now: the disk is full, others hold a lock.
+    """
     if (how := lost(path)) or not path.exists():
         return DatabaseCheck(str(path), exists=path.exists(), lost=how)
     with closing(connect(path, read_only=True)) as db:
         try:
             return _check_database(db, path)
         except sqlite3.Error as error:
+            problem = store_error(error, "cannot be read", path)
+            if isinstance(problem, (BusyError, NoRoomError)):
+                raise problem from error
             return DatabaseCheck(str(path), exists=True, damage=(str(error),))
 
 

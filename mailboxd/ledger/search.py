@@ -20,6 +20,7 @@ from mailboxd.core.explain.describe import words_of
 from mailboxd.core.vocabulary import state_of
 from mailboxd.errors import Refused, StoreError, UnavailableError
 from mailboxd.ledger.conditions import NEED
+from mailboxd.ledger.database import store_error
 from mailboxd.ledger.event_log import sentence
 from mailboxd.ledger.presence import require_database
 from mailboxd.ledger.reports import opened, status_of
@@ -148,7 +149,7 @@ class Index:
             return self._catch_up(self._opened())
         except sqlite3.Error as error:
             if not _is_index_error(error):
-                raise StoreError(f"{self._path}: the search index cannot be written: {error}") from error
+                raise store_error(error, "of the search cannot be written", self._path) from error
         self.close()
         with opened(self._main) as report:  # if that is what is damaged, the index is not to blame
             report.db.execute("SELECT max(seq) FROM events").fetchone()

@@ -183,7 +183,7 @@ class Audit:
 
     def _pages(self) -> Difference | None:
         """SQLite's own check, which also covers pages that the other checks do not read."""
-        damage = integrity_problem(self.report.db, self.progress)
+        damage = integrity_problem(self.report.db, self.progress, self.ws.database)
         if not damage:
             return None
         return Difference("pages", f".mailboxd/{self.ws.database.name}", damage, "an intact database file", RESTORE)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -10,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from mailboxd.core.events import Event, Kind
-from mailboxd.errors import WorldError
+from mailboxd.errors import NoRoomError, WorldError
 from mailboxd.ledger import integrity as examining
+from mailboxd.ledger.backup import integrity_problem
+from mailboxd.ledger.database import connect
 from mailboxd.ledger.integrity import check_database
 from mailboxd.ledger.store import Store
 
@@ -106,3 +110,25 @@ def test_a_database_that_cannot_be_opened_is_the_worlds_fault(tmp_path: Path) ->
     (tmp_path / "mailboxd.db").mkdir()
     with pytest.raises(WorldError):
         check_database(tmp_path / "mailboxd.db")
+
+
+def test_a_disk_that_is_full_is_no_damage(path: Path) -> None:
+    """SQLite cannot read then, as it has to create the shared memory beside the database."""
+    with closing(connect(path)) as db:
+        db.execute("INSERT INTO meta (name, value) VALUES ('x', 'y')")
+        copy = path.with_name("copy.db")
+        for ending in ("", "-wal"):
+            shutil.copy(f"{path}{ending}", f"{copy}{ending}")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        with pytest.raises(NoRoomError, match=r"copy\.db: the database cannot be read: .*ulimit -f"):
+            check_database(copy)
+        with (
+            closing(sqlite3.connect(f"file:{copy}?mode=ro", uri=True)) as db,
+            pytest.raises(NoRoomError, match="ulimit"),
+        ):
+            integrity_problem(db, path=copy)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert check_database(copy).damage == ()
