@@ -15,6 +15,35 @@ EVERYTHING = "mailboxd.help.everything"
 """In the `meta` of a context: the help describes all commands."""
 
 
+_MEANT = {
+    **dict.fromkeys(("list", "tasks", "queue", "ps"), "ls"),
+    **dict.fromkeys(("logs", "history", "tail", "events"), "log"),
+    **dict.fromkeys(("result", "results", "cat", "view"), "show TASK"),
+    **dict.fromkeys(("tree", "graph"), "show TASK --tree"),
+    **dict.fromkeys(("stop", "kill", "abort", "rm", "delete", "remove"), "cancel TASK"),
+    **dict.fromkeys(("hold", "suspend"), "pause TASK"),
+    **dict.fromkeys(("reply", "respond"), "answer TASK"),
+    **dict.fromkeys(("approvals", "pending"), "approve"),
+    **dict.fromkeys(("questions", "question", "todo"), "inbox"),
+    **dict.fromkeys(("new", "add", "create", "task", "submit"), "send"),
+    **dict.fromkeys(("schedule", "repeat", "cron", "every"), "send --repeat"),
+    **dict.fromkeys(("budget", "cost", "costs", "spend"), "caps"),
+    **dict.fromkeys(("agents", "workspaces"), "fleet"),
+    **dict.fromkeys(("start", "daemon", "serve"), "run"),
+    **dict.fromkeys(("open", "page", "ui"), "web --open"),
+    **dict.fromkeys(("check", "health"), "doctor"),
+    "archive": "export archive",
+    "find": "search",
+    "restart": "doctor",
+    "info": "status",
+    "install": "setup",
+    "uninstall": "setup --undo",
+    "help": "--help",
+    "version": "--version",
+}
+"""What is meant by words that other programs use."""
+
+
 class Group(click.Group):
     """Commands defined in the module of the group."""
 
@@ -96,7 +125,9 @@ class LazyGroup(Group):
         if name not in self._modules and not name.startswith("-"):
             from difflib import get_close_matches
 
-            near = get_close_matches(name, self.list_commands(ctx), 1)
+            meant = _MEANT.get(name, "")
+            known = ctx.parent is None and (meant.startswith("-") or meant.partition(" ")[0] in self._modules)
+            near = [meant] if known else get_close_matches(name, self.list_commands(ctx), 1)
             ctx.fail(f"there is no command {name!r}" + (f"; did you mean {near[0]}?" if near else ""))
         return super().resolve_command(ctx, args)
 

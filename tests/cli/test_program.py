@@ -98,6 +98,23 @@ def test_an_unknown_command_suggests_the_nearest() -> None:
     assert "did you mean status?" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("word", "command"),
+    [
+        ("stop", "cancel TASK"),
+        ("reply", "answer TASK"),
+        ("list", "ls"),
+        ("tail", "log"),
+        ("help", "--help"),
+        ("repeat", "send --repeat"),
+    ],
+)
+def test_a_word_of_other_programs_leads_to_the_command(word: str, command: str) -> None:
+    result = CliRunner().invoke(program, [word])
+    assert result.exit_code == 2
+    assert f"there is no command '{word}'; did you mean {command}?" in result.stderr
+
+
 def test_verbs_options_and_tasks_are_completed(stage: Stage) -> None:
     stage.create("job", child("a"))
 

@@ -119,6 +119,16 @@ def test_what_is_no_message_is_refused_by_name(raw: bytes, rule: str) -> None:
     assert str(error).isprintable()
 
 
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [(b"\x89PNG\r\n\x1a\n", "this is a picture (PNG), not a text"), ("Hi".encode("utf-16"), "the file is UTF-16")],
+)
+def test_a_file_that_is_no_text_is_called_what_it_is(raw: bytes, said: str) -> None:
+    with pytest.raises(MessageError) as refused:
+        split(raw, "x.md")
+    assert refused.value.problem == said
+
+
 def test_a_file_and_a_header_may_be_as_large_as_their_limits() -> None:
     assert len(split(b"x" * MAX_FILE, "a.md").body) == MAX_FILE
     header = b"a: " + b"x" * (MAX_HEADER - 4) + b"\n"

@@ -384,11 +384,27 @@ def _refuse_other_formats(text: str, path: str) -> None:
     _refuse_other_senders(text, path)
 
 
+_OTHER_FILES = (
+    (b"\x89PNG", "a picture (PNG)"),
+    (b"\xff\xd8\xff", "a picture (JPEG)"),
+    (b"%PDF-", "a PDF"),
+    (b"PK\x03\x04", "a ZIP file, as documents of Word and Excel are"),
+    (b"\xd0\xcf\x11\xe0", "a document of an old version of Word or Excel"),
+    (b"\x1f\x8b", "a compressed file (gzip)"),
+)
+"""How files that people drop begin, and what they are."""
+
+
 def _decode(raw: bytes, path: str) -> str:
     """The text of the file without a byte order mark."""
     try:
         return raw.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
+        if kind := next((kind for opening, kind in _OTHER_FILES if raw.startswith(opening)), ""):
+            hint = "Put the file into the workspace, and name it in the text of a task."
+            raise MessageError("not-utf8", f"this is {kind}, not a text", hint, path) from None
+        if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+            raise MessageError("not-utf8", "the file is UTF-16", "Save the file as UTF-8.", path) from None
         line = raw.count(b"\n", 0, error.start) + 1
         problem = f"byte {error.start} of the file is not UTF-8 ({error.reason})"
         raise MessageError("not-utf8", problem, "Save the file as UTF-8.", path, line) from None

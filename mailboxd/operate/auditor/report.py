@@ -198,9 +198,10 @@ def _entries(judged: Judged, most: int) -> Iterator[str]:
     yield from _entry("proven", filter(None, [proven(judged)]))
     yield from _entry(unproven_word(judged), filter(None, [consistent(judged)]))
     yield from _entry("costs", filter(None, [spent(judged.story.total)]))
-    for word, of, count in (("files", "rejected", "rejected"), ("policy", "changes", "changes")):
+    for word, of, count in (("files", "rejected", "rejected"), ("policy", "change", "changes")):
         if number := judged.story.counts[count]:
-            yield from _entry(word, [f"{number} {of} (see --html or --json)"])
+            many = "s" * (of == "change" and number != 1)
+            yield from _entry(word, [f"{number} {of}{many} (see --html or --json)"])
     for word, missing in (("wrong", False), ("missing", True)):
         found = [finding for finding in judged.findings if finding.missing is missing]
         yield from _entry(word, map(_folded_text, folded(found, most)))
