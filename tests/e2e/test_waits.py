@@ -37,6 +37,8 @@ def test_a_sender_hears_that_its_work_waits_for_a_person_at_the_peer_and_that_it
     assert tree["waits_at_peer"].startswith(said)
     assert tree["children"][0]["waits_at_peer"].startswith("waits for a person at beta: ")
     assert "waits for a person at beta" in alpha.call("show", "job", "--tree").stdout.split("\n")[0]
+    file = alpha.root / "tasks" / "job" / "task.md"
+    eventually(lambda: "- job.x: waits for a person at beta: stopped because" in file.read_text(), 20, file.read_text)
     (item,) = [item for item in alpha.json("inbox") if item["kind"] == "peer"]
     assert item["task"] == "job.x"
     assert item["text"].startswith("waits for a person at beta: ")
