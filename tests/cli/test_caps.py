@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,9 +17,10 @@ from mailboxd.core.spending import Spend
 from mailboxd.engine.spending import host_file, of_agent, of_host
 from mailboxd.errors import EXIT_OK, EXIT_USAGE
 from mailboxd.formats import config
+from mailboxd.formats.mailbox import lock
 from mailboxd.ledger import event_log
 from mailboxd.operate.setup.plan import create_workspace
-from tests.cli.stage import Stage, make
+from tests.cli.stage import NOW, Stage, make
 
 
 @pytest.fixture(autouse=True)
@@ -53,6 +57,21 @@ def test_a_new_workspace_has_a_cap_that_holds(tmp_path: Path) -> None:
     caps = of_agent(config.load(tmp_path / "new" / ".mailboxd" / "config.yaml"))
     assert caps.holds
     assert caps.most == Spend(20_000_000, 20_000_000, 1_000)
+
+
+def test_what_a_running_daemon_has_counted_is_shown_without_reading_the_configuration(stage: Stage) -> None:
+    stage.run("caps", "--usd", "30")
+    counted = stage.json("caps")
+    code = (
+        "import sys\n"
+        "from mailboxd.cli.program import program\n"
+        "program.main(['caps', '--json'], standalone_mode=False)\n"
+        "assert not {'pydantic', 'yaml'} & set(sys.modules)\n"
+    )
+    with lock.acquire(stage.ws, NOW):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=stage.ws.root)
+    assert done.returncode == 0, done.stderr
+    assert [one["caps"] for one in json.loads(done.stdout)] == [one["caps"] for one in counted]
 
 
 def test_without_options_it_shows_both_caps_as_bars(stage: Stage) -> None:

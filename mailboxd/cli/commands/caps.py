@@ -13,6 +13,7 @@ from mailboxd.cli.session import Dollars, Session, verb
 from mailboxd.core.sanitize import for_terminal
 from mailboxd.core.spending import NOTHING, Account, CapDetails, Spend, Standing, of_caps, standing_json
 from mailboxd.errors import MailboxdError
+from mailboxd.formats.mailbox import lock
 
 if TYPE_CHECKING:
     from mailboxd.core.events import Event
@@ -44,20 +45,19 @@ def caps_command(
     ~/.config/mailboxd/host.yaml. A running daemon takes it at once. The caps of a workspace that was made by an earlier
     mailboxd are only told until you change or confirm them.
     """
-    from mailboxd.engine import spending
-
     given: dict[str, float | None] = {"usd": usd, "tokens": tokens, "turns": turns}
     changes = any(value is not None for value in given.values())
     if today and not changes:
         raise click.UsageError("say how much: --usd, --tokens or --turns")
     if confirm and (changes or today):
         raise click.UsageError("--confirm keeps the caps as they are; to change them, leave it out")
-    book = _Book.of(session)
     if not changes and not confirm:
-        book.show(session)
+        _show(session, _reported(session) or _Book.of(session).standing())
         return
     from mailboxd.cli.operator_shell import require_operator
+    from mailboxd.engine import spending
 
+    book = _Book.of(session)
     require_operator()
     if confirm:
         for of_host in [True] if host else [False, True]:
@@ -76,7 +76,22 @@ def caps_command(
             session.tell(f"changed in {path}")
     book.recount(session)
     _poke_all(session) if host or confirm else _poke(session)
-    _Book.of(session).show(session)
+    _show(session, _Book.of(session).standing())
+
+
+def _reported(session: Session) -> Standing | None:
+    """What the running daemon has counted, as `status` shows it: to count here, the configuration has to be read first,
+    which takes half a second.
+    """
+    if lock.holder(session.workspace()) is None:
+        return None
+    with session.report() as report:
+        return report.spending(session.clock.now())
+
+
+def _show(session: Session, standing: Standing) -> None:
+    told = standing_json(standing, session.program(session.workspace()))
+    session.show(told, map(for_terminal, _lines(told)))
 
 
 def _require_raise(account: Account, to: Spend, given: Mapping[str, float | None]) -> None:
@@ -133,10 +148,6 @@ class _Book:
         row = account.rows.get(self.ledger.own) or Row()
         row.day, row.spent = self.day.name, spent.between(self.day.start, self.day.end)
         return row
-
-    def show(self, session: Session) -> None:
-        told = standing_json(self.standing(), session.program(self.ws))
-        session.show(told, map(for_terminal, _lines(told)))
 
     def write(self, session: Session, *, host: bool, to: Spend | None = None) -> str:
         """Write a cap for good; returns where."""
