@@ -347,18 +347,20 @@ class Text(click.ParamType):  # type: ignore[type-arg]
 
 
 class Header(click.ParamType):  # type: ignore[type-arg]
-    """A value of the message header `header`, in the syntax of the front matter."""
+    """A value of the message header `header`, in the syntax and the words of the front matter."""
 
     def __init__(self, header: str, shown: str) -> None:
         self.name = shown
         self._header = header
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from mailboxd.formats.protocol import quantities
         from mailboxd.formats.protocol.headers import CONVERTERS
 
         if not isinstance(value, str):
             return value
         try:
+            value = quantities.number_in(self._header, value)
             return CONVERTERS[self._header](value, lambda said: click.echo(f"{self._header}: {said}", err=True))
         except MessageError as error:
             self.fail(f"{error.problem}. {error.hint}".strip(), param, ctx)

@@ -63,6 +63,14 @@ def test_a_few_words_are_a_task(stage: Stage) -> None:
     assert message.sent_at == NOW
 
 
+def test_an_option_reads_the_words_and_units_that_a_file_may_use(stage: Stage) -> None:
+    message = sent(
+        stage, "--priority", "high", "--timeout", "10m", "--budget-usd", "$2.50", "--budget-tokens", "200k", "Do it"
+    )
+    assert (message.priority, message.timeout, message.budget_usd, message.budget_tokens) == (10, 600, 2.5, 200_000)
+    assert "'soonish' is not a number" in refused(stage, "--timeout", "soonish", "Do it")[1]
+
+
 def test_every_option_is_a_header_or_a_section(stage: Stage) -> None:
     message = sent(
         stage, "--title", "Q3", "--context", "It is late.", "--expected-output", "Two pages", "--task-id", "q3",

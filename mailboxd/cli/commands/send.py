@@ -265,7 +265,9 @@ _HEADER_OPTIONS = (
     click.option("--label", "labels", type=Header("labels", "NAME,..."), help="To find it by: `ls --label`."),
     click.option("--gates", type=Header("gates", "GATE,..."), help="spec_review, spec_gate, quality_gate; or none."),
     click.option("--reviewers", type=Header("reviewers", "ID,..."), help="The reviewing agents."),
-    click.option("--priority", type=Header("priority", "N"), help="-100 to 100; higher runs first."),
+    click.option(
+        "--priority", type=Header("priority", "N"), help="-100 to 100, or low, high, urgent; higher runs first."
+    ),
     click.option(
         "--deadline", type=Text(), metavar="TIME", help='2026-12-01 (its end), "fri 17:00", tomorrow, "in 3 days".'
     ),
@@ -280,14 +282,14 @@ _HEADER_OPTIONS = (
     ),
     click.option("--overlap", is_flag=True, default=None, help="A run may start while an earlier one is open."),
     click.option("--budget-usd", type=Header("budget_usd", "USD"), help="What it may cost with all its subtasks."),
-    click.option("--budget-tokens", type=Header("budget_tokens", "N"), help="The same in tokens."),
+    click.option("--budget-tokens", type=Header("budget_tokens", "N"), help="The same in tokens, like 200k."),
     click.option(
         "--harness", type=Header("harness", "NAME"), help="One of acp.harnesses, to work in place of the agent."
     ),
     click.option("--model", type=Header("model", "NAME"), help="One of openclaw.models, for its turns."),
     click.option("--reply-to", type=Header("reply_to", "WHERE"), help="One of notify.reply_to, for its result."),
     click.option("--max-attempts", type=Header("max_attempts", "N"), help="1 to 100."),
-    click.option("--timeout", type=Header("timeout", "SECONDS"), help="Time limit of one turn."),
+    click.option("--timeout", type=Header("timeout", "SECONDS"), help="Time limit of one turn, like 600 or 10m."),
     click.option(
         "--idempotent", is_flag=True, default=None, help="The task may be repeated if its outcome is unknown."
     ),

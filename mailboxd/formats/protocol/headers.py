@@ -119,7 +119,7 @@ def integer(low: int, high: int) -> Convert:
         expected = f"a whole number from {low} to {high}"
         text = text_of(value, expected)
         if not _INTEGER.fullmatch(text):
-            raise MessageError("wrong-type", f"{excerpt(text)} is not a number", f"Expected: {expected}, like {high}.")
+            raise MessageError("wrong-type", f"{excerpt(text)} is not a number", f"Expected: {expected}.")
         # Shortened first: int() of thousands of digits is quadratic and raises ValueError.
         digits = text.lstrip("+-").lstrip("0")[:10] or "0"
         number = -int(digits) if text[0] == "-" else int(digits)

@@ -70,6 +70,14 @@ LIMITS: Mapping[str, Callable[[str], str]] = {
 """How each limit is read; what is none of its words stays as it is, for the strict reader to refuse."""
 
 
+def number_in(header: str, text: str) -> str:
+    """The value of `header` as a number, if `text` is one in words or with a unit; else `text`."""
+    if header == "priority":
+        number = priority(text)
+        return text if number is None else str(number)
+    return LIMITS.get(header, str)(text)
+
+
 def budget(text: str) -> tuple[str, str]:
     """What a budget limits, `budget_usd` or `budget_tokens`, and how much. Raises MessageError(`wrong-type`)."""
     said = _said(text)
