@@ -38,6 +38,8 @@ _UNSPACED = re.compile(
 a word, so that what is searched for is found within a sentence. Thai, Lao, Burmese, Khmer, Chinese and Japanese."""
 _BREAK = "\u200b"
 """Invisible, and the end of a word."""
+_UNSEEN = dict.fromkeys(map(ord, (_BREAK, "\ufeff")))
+"""What is not shown of a text: these, and the byte order mark of a file from Windows."""
 _WORDS = re.compile(r'"([^"]*)"?|(\S+)')
 _SCHEMA = (
     "CREATE TABLE cursor (version TEXT NOT NULL, seq INTEGER NOT NULL, hash TEXT NOT NULL) STRICT",
@@ -309,7 +311,7 @@ def _hit(row: Sequence[Any], need: str | None) -> IndexHit:
     return {
         "seq": seq, "at": at, "type": kind, "task": task, "phase": phase, "need": need,
         "state": state_of(phase, need) if phase else None, "status": status, "agents": agents.split(),
-        "where": place, "snippet": " ".join(snippet.replace(_BREAK, "").split()),
+        "where": place, "snippet": " ".join(snippet.translate(_UNSEEN).split()),
     }  # fmt: skip
 
 

@@ -122,6 +122,17 @@ SENTENCES = {
 }
 
 
+def test_the_byte_order_mark_of_a_file_is_not_shown(tmp_path: Path) -> None:
+    desk = Desk(database=tmp_path / "mailboxd.db")
+    with desk.engine.batch():
+        desk.engine.record(Event(Kind.ALARM, None, {"at": desk.engine.now, "what": "disk", "why": "\ufeffzeppelin"}))
+    desk.store.close()
+    with Index(tmp_path / "search.db", tmp_path / "mailboxd.db", lambda _path: None) as index:
+        index.catch_up()
+        (hit,) = index.find(SearchQuery("zeppelin"))
+    assert "\ufeff" not in hit["snippet"]
+
+
 @pytest.mark.parametrize("sentence", SENTENCES, ids=["Japanese", "Chinese", "Korean", "Thai"])
 def test_a_word_is_found_in_a_sentence_without_spaces(tmp_path: Path, sentence: str) -> None:
     desk = Desk(database=tmp_path / "mailboxd.db")
