@@ -270,6 +270,14 @@ def test_a_harness_that_is_configured_works(tmp_path: Path) -> None:
     assert (message.runtime, message.harness) == ("acp", "gemini")
 
 
+def test_a_long_text_in_one_argument_is_no_path(stage: Stage) -> None:
+    text = "Summarize the figures of the quarter for the board. " * 100
+    message = sent(stage, text)
+    assert message.section("Instructions") == text.strip()
+    away = stage.run("send", "--to", "beta" * 100, "Go")
+    assert (away.exit_code, "there is no mailbox/inbox" in away.stderr) == (69, True)
+
+
 def test_without_a_text_an_editor_opens(stage: Stage) -> None:
     written = stage.run("send", env={"EDITOR": "sed -i '$a# The trip\\n\\nBook it.'"})
     assert written.exit_code == 0, written.output

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Callable
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,7 +71,7 @@ def receiver(session: Session, to: str | None) -> tuple[Workspace, str]:
     """
     if to is None:
         return session.workspace(), ""
-    if (Path(to) / "mailbox" / "inbox").is_dir():
+    if _is_there(Path(to, "mailbox", "inbox"), Path.is_dir):
         return Workspace(Path(to).resolve()), ""
     known = _agents()
     found = [ws for name, ws in known if name.lower() == to.lower()]
@@ -80,11 +82,18 @@ def receiver(session: Session, to: str | None) -> tuple[Workspace, str]:
         raise UnavailableError(f"{to} has several workspaces: {places}; choose with --to DIRECTORY")
     if _is_elsewhere(to):
         return session.workspace(), to
-    if not is_id(to) or Path(to).is_dir():
+    if not is_id(to) or _is_there(Path(to), Path.is_dir):
         raise UnavailableError(f"{to}: {_NO_MAILBOX.format(to)}")
     near = get_close_matches(to, [name for name, _ in known], 1)
     hint = f"did you mean {near[0]}?" if near else "`mailboxd fleet` lists the known ones"
     raise UnavailableError(f"no known workspace has the agent {to}, and no directory is called so; {hint}")
+
+
+def _is_there(path: Path, is_so: Callable[[Path], bool]) -> bool:
+    """Whether a word that somebody wrote is such a path. `pathlib` raises if a part has more than 255 bytes."""
+    with suppress(OSError):
+        return is_so(path)
+    return False
 
 
 def _is_elsewhere(to: str) -> bool:
@@ -451,7 +460,7 @@ def _draft(ws: Workspace, said: dict[str, Any], now: str) -> Draft:
     source = said["file"] or ("-" if words == ["-"] else None)
     if source is not None and words not in ([], ["-"]):
         raise click.UsageError("give the instructions as arguments or with --file, not both")
-    if not source and len(words) == 1 and Path(words[0]).is_file():
+    if not source and len(words) == 1 and _is_there(Path(words[0]), Path.is_file):
         file = shlex.quote(words[0])
         raise click.UsageError(
             f"{file} is a file: --file {file} sends its text, --plan {file} carries out the plan in it;"

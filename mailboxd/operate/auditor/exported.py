@@ -90,7 +90,11 @@ def unpacked(path: Path, found: list[Finding]) -> Iterator[Path]:
 
     What is not unpacked, and what is there twice, is added to `found`. Raises UnavailableError.
     """
-    if path.is_dir() or not path.is_file():
+    try:
+        is_packed = path.is_file()
+    except OSError as error:
+        raise UnavailableError(f"{path}: cannot be read: {error.strerror}") from error
+    if not is_packed:
         yield path
         return
     too_large = UnavailableError(f"{path}: it is too large to be unpacked here: unpack it, and name its folder")
