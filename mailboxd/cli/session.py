@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import select
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -41,7 +42,21 @@ _COMMAND = re.compile(
     r"(?:^|(?<=[`(])|(?<=\bor )|(?<=\bthen )|(?<=[,;:] ))mailboxd (?!-w |setup|init |hub |fleet)(?=[a-z])"
 )
 """A command about a workspace, in a text of mailboxd's own."""
+_MOST_NAMED = 3
+"""Workspaces that an error names."""
 _AGENT = re.compile(rb"""^agent:[ ]+(["']?)([A-Za-z0-9_][A-Za-z0-9._-]{0,127})\1[ ]*(?:#.*)?\r?$""", re.MULTILINE)
+
+
+def _known_workspaces() -> str:
+    """How to name one of this user's workspaces, or to make the first."""
+    from mailboxd.formats.user import registry
+
+    with suppress(MailboxdError, OSError):
+        if known := registry.workspaces(os.environ):
+            names = " or ".join(f"-w {shlex.quote(str(ws.root))}" for ws in known[:_MOST_NAMED])
+            more = " ..." if len(known) > _MOST_NAMED else ""
+            return f"say {names}{more} (`mailboxd status --host` shows all of yours)"
+    return "`mailboxd setup` begins with your agents"
 
 
 def pause(seconds: float) -> None:
@@ -68,16 +83,7 @@ class Session:
         except UnavailableError:
             if self.path is not None:
                 raise
-        known = "name one with -w (`mailboxd status --host` shows all of yours)"
-        hint = known if self._has_workspaces() else "`mailboxd setup` begins with your agents"
-        raise UnavailableError(f"there is no workspace of mailboxd at {here} or above it; {hint}")
-
-    def _has_workspaces(self) -> bool:
-        from mailboxd.formats.user import registry
-
-        with suppress(MailboxdError, OSError):
-            return bool(registry.registered(os.environ))
-        return False
+        raise UnavailableError(f"there is no workspace of mailboxd at {here} or above it; {_known_workspaces()}")
 
     def program(self, ws: Workspace) -> str:
         """How a command about `ws` begins in the current directory: `mailboxd`, with -w where that is needed."""

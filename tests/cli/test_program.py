@@ -29,6 +29,7 @@ from mailboxd.errors import (
     UnavailableError,
     WorldError,
 )
+from mailboxd.formats.user import registry
 from mailboxd.host import log
 from tests.cli.stage import Stage, child
 
@@ -144,6 +145,19 @@ def test_the_workspace_is_found_from_below_it(stage: Stage, monkeypatch: pytest.
     monkeypatch.chdir(stage.ws.tasks)
     result = CliRunner().invoke(program, ["--json", "status"], obj=Session())
     assert json.loads(result.stdout)["workspace"] == str(stage.ws.root)
+
+
+def test_outside_a_workspace_those_of_this_user_are_named(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (outside := tmp_path / "outside").mkdir()
+    monkeypatch.chdir(outside)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert "`mailboxd setup` begins" in CliRunner().invoke(program, ["ls"], obj=Session()).stderr
+    (tmp_path / "state").mkdir()
+    assert registry.register(stage.ws.root, {"XDG_STATE_HOME": str(tmp_path / "state")})
+    result = CliRunner().invoke(program, ["ls"], obj=Session())
+    assert (result.exit_code, f"; say -w {stage.ws.root} (" in result.stderr) == (69, True)
 
 
 def test_a_relative_workspace_is_the_callers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
