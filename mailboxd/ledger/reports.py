@@ -326,6 +326,11 @@ class Report:
     def last_event(self) -> int:
         return int(self.db.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0])
 
+    def last_event_before(self, moment: str) -> int:
+        """The number of the last event before this time. Reads the events from there on."""
+        found = self.db.execute("SELECT seq FROM events WHERE at < ? ORDER BY seq DESC LIMIT 1", (moment,)).fetchone()
+        return 0 if found is None else int(found[0])
+
     def last_event_at(self) -> str | None:
         """When something was last recorded."""
         found = self.db.execute("SELECT at FROM events ORDER BY seq DESC LIMIT 1").fetchone()

@@ -313,6 +313,9 @@ def test_history_of_a_task_is_its_own_or_that_of_all_below_it(plan: Stage) -> No
     assert {event["task"] for event in below} == {"job", "job.a", "job.b", "job.c"}
     last = below[-1]["seq"]
     assert plan.json("log", "job", "--tree", "--since", str(last)) == []
+    assert plan.json("log", "--since", "2000-01-01") == plan.json("log")
+    assert plan.json("log", "--since", "2100-01-01") == []
+    assert "'yesterday' is not a time" in plan.run("log", "--since", "yesterday").stderr
     assert plan.json("log", "job", "--tree", "--since", str(last - 1)) == [below[-1]]
 
 

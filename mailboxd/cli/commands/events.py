@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _MOST = 500
 """Events that are printed unless all are asked for."""
+_MOST_DIGITS = 18
+"""Of the number of an event, as SQLite holds it."""
 
 
 @verb(
@@ -37,7 +39,9 @@ _MOST = 500
 )
 @task_argument(required=False)
 @click.option("--tree", is_flag=True, help="Include the events of all subtasks.")
-@click.option("--since", type=click.IntRange(min=0), metavar="SEQ", help="Only events after this number.")
+@click.option(
+    "--since", metavar="SEQ", help="Only events after this number; or from 2026-11-21 or 2026-11-21T08:00:00Z on."
+)
 @click.option(
     "--kind", type=click.Choice([*map(str, Kind)]), metavar="KIND", help="Only events of this kind, as --json names it."
 )
@@ -46,7 +50,7 @@ _MOST = 500
 @click.option("-f", "--follow", "following", is_flag=True, help="Keep printing new events until TASK ends, or Ctrl-C.")
 @click.option("-v", "--verbose", is_flag=True, help="Also mention phases that were passed automatically.")
 def log_command(
-    session: Session, task: str | None, tree: bool, since: int | None, kind: str | None, lines: int | None,
+    session: Session, task: str | None, tree: bool, since: str | None, kind: str | None, lines: int | None,
     everything: bool, following: bool, verbose: bool,
 ) -> int | None:  # fmt: skip
     """Show what happened in one task or in the whole workspace, one event per line.
@@ -58,7 +62,7 @@ def log_command(
     which: dict[str, Any] = {"tree": tree, "kind": None if kind is None else Kind(kind)}
     with session.report() as report:
         wanted = None if task is None else report.find(task)
-        after = since or 0
+        after = 0 if since is None else _number_before(report, since)
         if lines is not None:
             after = max(after, report.before_latest(lines, wanted, **which))
         elif not everything and not session.as_json:
@@ -72,6 +76,15 @@ def log_command(
         events = report.events(wanted, after=after, brief=brief, **which)
         _print_list(events) if session.as_json else _print_lines(session, events)
     return None
+
+
+def _number_before(report: Report, since: str) -> int:
+    """The number of the last event before those that `since` asks for. Raises Refused."""
+    from mailboxd.cli.commands.audit import moment
+
+    if since.isascii() and since.isdecimal() and len(since) <= _MOST_DIGITS:
+        return int(since)
+    return report.last_event_before(moment(since))
 
 
 def _print_lines(session: Session, events: Iterable[EventRow]) -> None:
