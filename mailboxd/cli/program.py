@@ -6,6 +6,7 @@ standard error: `{"error": {"kind", "exit", "message", ...}}`.
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -196,11 +197,38 @@ def _reporting(action: Callable[[], Any], arguments: Sequence[str], session: Ses
         if isinstance(error, FileNotFoundError) and not _has_working_directory():
             _report(_facts(UnavailableError(_GONE), session), as_json)
             return EXIT_UNAVAILABLE
+        if wrong_argument := _wrong_argument(error, arguments):
+            _report({"kind": "UsageError", "exit": EXIT_USAGE, "message": wrong_argument}, as_json)
+            return EXIT_USAGE
         if why := shortage(error):
             _report(_facts(WorldError(why), session), as_json, session.agent)
             return EXIT_TRY_AGAIN
         _report(_bug_report(error, arguments), as_json, session.agent)
         return EXIT_BUG
+
+
+def _wrong_argument(error: Exception, arguments: Sequence[str]) -> str:
+    """What is wrong with an argument that cannot be a text or the name of a file; empty if none is the cause."""
+    if isinstance(error, UnicodeEncodeError):
+        found = next(filter(_is_no_text, arguments), "")
+        return found and f"the argument {ascii(found)[:100]} is not UTF-8"
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        found = next((one for one in arguments if len(one) > _MOST_OF_A_NAME), "")
+        return found and f"the argument {ascii(found)[:100]}... is too long for the name of a file"
+    return ""
+
+
+_MOST_OF_A_NAME = 100
+"""Characters that the name of a file may have anywhere, with what is put before and behind it."""
+
+
+def _is_no_text(argument: str) -> bool:
+    """Whether it has bytes that are not UTF-8, which Python passes on as surrogates."""
+    try:
+        argument.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def _plainer(error: click.ClickException) -> click.ClickException:

@@ -272,3 +272,19 @@ def test_a_working_directory_that_is_gone_is_said(company: Stage, tmp_path: Path
     assert done.stdout == "69\n0\n"
     assert done.stderr.startswith("mailboxd: the current directory no longer exists.")
     assert "bug" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("why", b"\xff"), "is not UTF-8"),
+        (("inbox", "--edit", b"\xff"), "is not UTF-8"),
+        (("db", "backup", "copy " * 100), "is too long for the name of a file"),
+    ],
+)
+def test_an_argument_that_is_no_text_or_no_name_is_not_reported_as_a_bug(
+    stage: Stage, arguments: tuple[str | bytes, ...], said: str
+) -> None:
+    call = [sys.executable, "-m", "mailboxd.cli", "-w", str(stage.ws.root), *arguments]
+    done = subprocess.run(call, capture_output=True, env={**os.environ, "EDITOR": "true"}, timeout=60)
+    assert (done.returncode, said in done.stderr.decode()) == (2, True), done.stderr
