@@ -60,7 +60,7 @@ from mailboxd.core.outcomes import Aborted, Acknowledged, Failed, Outcome, Promp
 from mailboxd.core.sanitize import first_line
 from mailboxd.core.task_view import Context, TaskView
 from mailboxd.core.times import plus
-from mailboxd.core.vocabulary import AttemptStatus, Mode, Phase, Turn, Waiting
+from mailboxd.core.vocabulary import AttemptStatus, Mode, Phase, Turn, Waiting, phase_words
 from mailboxd.errors import Refused
 
 # The end of any turn: its cost, its outcome, and whether it was a fault of the agent.
@@ -161,7 +161,7 @@ def _heartbeat(builder: DecisionBuilder) -> None:
     """Send the sender a progress message, or record once that the executing peer is silent."""
     task, ctx, attempt = builder.task, builder.ctx, builder.attempt
     if reports_progress(builder) and ctx.heartbeat:
-        builder.order(Send(ctx.new_id("msg"), "progress", task.sender, f"{task.phase}: {task.reason}"))
+        builder.order(Send(ctx.new_id("msg"), "progress", task.sender, f"{phase_words(task.phase)}: {task.reason}"))
         builder.amend("progress reported to its sender", heartbeat=plus(ctx.now, ctx.heartbeat))
         return
     if attempt is not None and attempt.waiting_for is Waiting.REPLY:

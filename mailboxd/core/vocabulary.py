@@ -126,6 +126,18 @@ _STATES: Mapping[Phase, str] = {
 }
 
 
+def phase_words(phase: str) -> str:
+    """A phase in the words of a sentence."""
+    return _COMING.get(phase) or phase.replace("_", " ")
+
+
+_COMING: Mapping[str, str] = {
+    Phase.EXECUTION_READY: "to be run",
+    Phase.READY_TO_RESUME: "its approved actions are to be run",
+    Phase.CIRCUIT_OPEN: "stopped",
+}
+
+
 def state_words(phase: str, need: str | None = None) -> str:
     """The state of a task in this phase as views show it, with the kind of its end: `running`, `done: failed`.
 

@@ -341,6 +341,14 @@ def test_a_sender_is_told_if_it_is_a_peer_that_understands_it(sender: str, attem
     desk.verify()
 
 
+def test_a_heartbeat_says_in_words_where_the_work_stands() -> None:
+    desk = beats(Desk(with_policy(max_attempts=2)))
+    desk.give(origin=Origin(attempt=1, attempt_id="theirs"))
+    desk.ends("t", Failed("overloaded"))
+    desk.wait(60)
+    assert desk.orders(Send)[-1].note == "to be run: overloaded", "and not `execution_ready`"
+
+
 @pytest.mark.parametrize(
     ("sender", "attempt_id", "beats_sent"), [("boss", "theirs", 2), ("boss", None, 0), ("operator", "theirs", 0)]
 )

@@ -14,7 +14,7 @@ from mailboxd.core.sanitize import first_line, one_line
 from mailboxd.core.standstill import Standstill
 from mailboxd.core.stopping import stopped
 from mailboxd.core.times import moment
-from mailboxd.core.vocabulary import TERMINAL, Phase, Waiting, WaitsFor
+from mailboxd.core.vocabulary import TERMINAL, Phase, Waiting, WaitsFor, phase_words
 
 _ABOUT_MESSAGES = (Kind.MESSAGE_FILED, Kind.MESSAGE_UNDELIVERED, Kind.MESSAGE_DISMISSED)
 
@@ -36,7 +36,7 @@ def summarize(event: Event, name: str = "") -> str:
     steps = passed(event)
     if not steps:
         return describe(event, name)
-    last = _words(steps[-1]["to"])
+    last = phase_words(steps[-1]["to"])
     if event.kind is Kind.TASK_TRANSITIONED:
         said = f"{name}: {_with_reasons(last, steps)}"
     else:
@@ -68,23 +68,12 @@ def _words_with_order(event: Event, said: str) -> str:
 
 def _passage(steps: Sequence[Mapping[str, Any]]) -> str:
     """The phases passed, each with its reason, if the event does not say it anyway."""
-    return _with_reasons(" -> ".join(map(_words, [steps[0]["from"], *(step["to"] for step in steps)])), steps)
+    return _with_reasons(" -> ".join(map(phase_words, [steps[0]["from"], *(step["to"] for step in steps)])), steps)
 
 
 def _with_reasons(said: str, steps: Sequence[Mapping[str, Any]]) -> str:
     reasons = "; ".join(first_line(step["reason"]) for step in steps if step["trigger"] not in _SAID)
     return f"{said} ({reasons})" if reasons else said
-
-
-def _words(phase: str) -> str:
-    return _COMING.get(phase) or phase.replace("_", " ")
-
-
-_COMING: Mapping[str, str] = {
-    Phase.EXECUTION_READY: "to be run",
-    Phase.READY_TO_RESUME: "its approved actions are to be run",
-    Phase.CIRCUIT_OPEN: "stopped",
-}
 
 
 _SAID = frozenset({Trigger.ATTEMPT_STARTED, Trigger.ATTEMPT_SUCCEEDED})
