@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from mailboxd.cli.operator_shell import require_operator
 from mailboxd.cli.text import folded_list, say, to_json
 from mailboxd.core.sanitize import for_terminal
+from mailboxd.errors import MailboxdError
 from mailboxd.host import process
 
 if TYPE_CHECKING:
@@ -129,14 +131,30 @@ def in_editor(text: str) -> str | None:
     try:
         return saved.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
-        import tempfile
+        problem = f"byte {error.start} of what the editor saved is not UTF-8"
+        raise click.UsageError(f"{problem}; it is kept in {_kept(saved)}: save it as UTF-8") from error
 
-        with tempfile.NamedTemporaryFile(prefix="mailboxd-", suffix=".md", delete=False) as kept:
-            kept.write(saved)
-        problem = (
-            f"byte {error.start} of what the editor saved is not UTF-8; it is kept in {kept.name}: save it as UTF-8"
-        )
-        raise click.UsageError(problem) from error
+
+@contextmanager
+def kept_if_refused(written: str) -> Iterator[None]:
+    """If an error ends what is done with a text that was written in an editor, keep the text, and say in which file."""
+    import click
+
+    try:
+        yield
+    except (MailboxdError, click.ClickException):
+        if written:
+            say(f"what you wrote is kept in {for_terminal(_kept(written.encode()))}", err=True)
+        raise
+
+
+def _kept(text: bytes) -> str:
+    """The name of a new file with the text."""
+    import tempfile
+
+    with tempfile.NamedTemporaryFile(prefix="mailboxd-", suffix=".md", delete=False) as file:
+        file.write(text)
+    return file.name
 
 
 def read_text(path: str, most: int) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -348,6 +350,27 @@ def test_an_answer_is_written_in_an_editor_below_the_question(stage: Stage, tmp_
     stage.end_turn("job", QUESTION)
     unchanged = stage.run("answer", "job", env={"EDITOR": "true"})
     assert (unchanged.exit_code, "give the answer" in unchanged.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("order", ["answer", "edit", "send"])
+def test_what_was_written_in_an_editor_is_kept_if_it_is_refused(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: str
+) -> None:
+    """As somebody else has decided meanwhile."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    asks(stage)
+    other = {"answer": "answer job Red.", "edit": "cancel job --now", "send": "pause"}[order]
+    editor = tmp_path / "editor"
+    meanwhile = f"{sys.executable} -m mailboxd.cli -w {stage.ws.root} {other}"
+    editor.write_text(f'#!/bin/sh\n{meanwhile}\necho "The audited ones." >> "$1"\n')
+    editor.chmod(0o700)
+    arguments = {"answer": ["job"], "edit": ["job"], "send": ["--wait-timeout", "5"]}[order]
+    result = stage.run(order, *arguments, env={"EDITOR": str(editor), "VISUAL": None})
+    assert result.exit_code != 0, result.output
+    (kept,) = tmp_path.glob("mailboxd-*.md")
+    assert f"what you wrote is kept in {kept}" in result.stderr
+    assert "The audited ones." in kept.read_text()
 
 
 # The displayed state

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mailboxd.cli import elsewhere, repeating
-from mailboxd.cli.operator_actions import carry_out, carry_out_any, edited, give, read_text
+from mailboxd.cli.operator_actions import carry_out, carry_out_any, edited, give, kept_if_refused, read_text
 from mailboxd.cli.operator_shell import OPERATOR
 from mailboxd.cli.session import Header, Session, Text, more_tasks, task_argument, verb
 from mailboxd.cli.text import say
@@ -366,13 +366,15 @@ def answer_command(session: Session, task: str, text: tuple[str, ...], file: str
 
         words = _text_or_file(text, file, "answer")
         return elsewhere.decide(session, place[0], AnswerMessage, place[1], preamble=words)
-    words = _text_or_file(text, file, "answer") if text or file else _answer_in_editor(session, task)
-    carry_out(session, task, lambda engine, found, user: operator_commands.answer(engine, found, words, user))
+    written = "" if text or file else _answer_in_editor(session, task)
+    words = written or _text_or_file(text, file, "answer")
+    with kept_if_refused(written):
+        carry_out(session, task, lambda engine, found, user: operator_commands.answer(engine, found, words, user))
     return None
 
 
 def _answer_in_editor(session: Session, task: str) -> str:
-    """The answer, written below the question. Raises UsageError, Refused."""
+    """The answer, written below the question; empty: none. Raises UsageError, Refused."""
     from mailboxd.errors import Refused
 
     with session.report() as report:
@@ -380,7 +382,7 @@ def _answer_in_editor(session: Session, task: str) -> str:
         standing = report.task_snapshot([task_id], session.clock.now(), None, neighbours=False).tasks[task_id]
     if standing.question is None:
         raise Refused("no-question", f"{standing.local_id} has no open question")
-    return edited(f"{standing.local_id} asks:\n\n{standing.question.text}", "") or _text_or_file((), None, "answer")
+    return edited(f"{standing.local_id} asks:\n\n{standing.question.text}", "") or ""
 
 
 def _text_or_file(text: tuple[str, ...], file: str | None, name: str) -> str:
@@ -431,7 +433,8 @@ def _edit(session: Session, task: str) -> None:
     if found["phase"] not in BEFORE_EXECUTION:
         head = f"New instructions for {name}."
         words = edited(head, "") or _text_or_file((), None, "instructions")
-        give(session, name, Steer(OPERATOR, words))
+        with kept_if_refused(words):
+            give(session, name, Steer(OPERATOR, words))
         return
     problem = f"its spec is weak: {found['lacks']}" if found["lacks"] else "its spec can be changed"
     head = f"{name}: {problem}\nEmpty sections are ignored; the criteria are a list."
@@ -439,7 +442,8 @@ def _edit(session: Session, task: str) -> None:
     if after is None:
         say(f"{name}: unchanged", err=True)
         return
-    _write(session, name, after, base=spec)
+    with kept_if_refused(after):
+        _write(session, name, after, base=spec)
 
 
 def _write(session: Session, task: str, text: str, base: Spec | None = None) -> None:

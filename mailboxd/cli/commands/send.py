@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mailboxd.cli.groups import Group
-from mailboxd.cli.operator_actions import edited, read_text
+from mailboxd.cli.operator_actions import edited, kept_if_refused, read_text
 from mailboxd.cli.operator_shell import require_operator
 from mailboxd.cli.session import POLL_INTERVAL, Header, Session, Text, agent_of, verb
 from mailboxd.cli.task_output import attention_lines
@@ -365,10 +365,14 @@ def send_command(session: Session, **said: Any) -> int | None:
         return None
     require_operator(said["sender"])
     ws, agent = receiver(session, said["to"])
-    draft = _draft(ws, said, session.clock.now())
-    if agent:
-        draft = given_to(draft, agent, ws, calendar_of(ws, session.clock.now()))
-    return send(session, ws, draft, said)
+    text = _text(said)
+    is_empty = not (text or said["title"].strip() or said["plan"])
+    written = (edited(_NEW_TASK.format(agent_of(ws) or ws.root.name), "") or "") if is_empty else ""
+    with kept_if_refused(written):
+        draft = _draft(ws, said, text or written, session.clock.now())
+        if agent:
+            draft = given_to(draft, agent, ws, calendar_of(ws, session.clock.now()))
+        return send(session, ws, draft, said)
 
 
 def send(session: Session, ws: Workspace, draft: Draft, said: dict[str, Any]) -> int | None:
@@ -455,7 +459,8 @@ def _require_allowed(ws: Workspace, said: dict[str, Any]) -> None:
         raise click.UsageError(why)
 
 
-def _draft(ws: Workspace, said: dict[str, Any], now: str) -> Draft:
+def _text(said: dict[str, Any]) -> str:
+    """The instructions that are given as arguments or in a file; empty: none. Raises UsageError."""
     words = list(said["instructions"])
     source = said["file"] or ("-" if words == ["-"] else None)
     if source is not None and words not in ([], ["-"]):
@@ -466,9 +471,10 @@ def _draft(ws: Workspace, said: dict[str, Any], now: str) -> Draft:
             f"{file} is a file: --file {file} sends its text, --plan {file} carries out the plan in it;"
             f" for these words as the instructions: `echo {file} | mailboxd send -`"
         )
-    text = (read_text(source, _MOST_TEXT) if source else " ".join(words)).strip()
-    if not (source or text or said["title"].strip() or said["plan"]):
-        text = edited(_NEW_TASK.format(agent_of(ws) or ws.root.name), "") or ""
+    return (read_text(source, _MOST_TEXT) if source else " ".join(words)).strip()
+
+
+def _draft(ws: Workspace, said: dict[str, Any], text: str, now: str) -> Draft:
     title = said["title"].strip() or text.partition("\n")[0].lstrip("# ")[:200]
     if not title:
         raise click.UsageError("give INSTRUCTIONS, --file or --title")
