@@ -37,13 +37,12 @@ POLL_INTERVAL = 0.25
 """Seconds between two polls of the database, each an indexed query of 20 µs."""
 MOST_COMPLETIONS = 100
 _MOST_NAMED = 5
+"""Tasks or workspaces that an error names."""
 _CONFIG_HEAD = 65_536
 _COMMAND = re.compile(
     r"(?:^|(?<=[`(])|(?<=\bor )|(?<=\bthen )|(?<=[,;:] ))mailboxd (?!-w |setup|init |hub |fleet)(?=[a-z])"
 )
 """A command about a workspace, in a text of mailboxd's own."""
-_MOST_NAMED = 3
-"""Workspaces that an error names."""
 _AGENT = re.compile(rb"""^agent:[ ]+(["']?)([A-Za-z0-9_][A-Za-z0-9._-]{0,127})\1[ ]*(?:#.*)?\r?$""", re.MULTILINE)
 
 
