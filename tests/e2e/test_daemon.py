@@ -377,7 +377,7 @@ def test_a_peer_without_a_daemon_is_said_while_its_reply_is_waited_for(found: Fo
     eventually(away, 40, why=alpha.last_words)
     eventually(lambda: troubles() == ["peers"], why=alpha.last_words)
     (cause, *_) = alpha.json("why", "job.part")["because"]
-    assert f"`mailboxd run -w {beta.root}`" in cause["text"]
+    assert f"`mailboxd -w {beta.root} run`" in cause["text"]
     beta.start()
     alpha.until("job")
     eventually(lambda: not away(), 40, why=alpha.last_words)
