@@ -362,7 +362,7 @@ class Engine:
                 events += self.handle(fallen, Retry())
         if given is not None and isinstance(input_, Redispatch):
             events += self._give_again(given.id, input_)
-        elif view is not None and conversation.is_passed_on(view):
+        elif view is not None and isinstance(input_, Steer | Redispatch) and conversation.is_passed_on(view):
             events += self._pass_on(view.task, [event.data["text"] for event in events if event.kind is Kind.STEERED])
         return events
 
