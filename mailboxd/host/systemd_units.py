@@ -36,6 +36,11 @@ def installed_for(workspace: Path, environ: Mapping[str, str]) -> str:
     return own if (folder / f"{own}.d").is_dir() else ALL if (folder / ALL).is_file() else ""
 
 
+def ending(pid: int | None) -> str:
+    """The beginning of a command that first ends the process `pid` and waits for it; empty for None and 0."""
+    return f"kill {pid}; while kill -0 {pid} 2>/dev/null; do sleep 1; done; " if pid else ""
+
+
 @dataclass(frozen=True, slots=True)
 class ServiceUnit:
     """A unit that runs a daemon, or would: of the user's service manager, or of the machine's."""
@@ -46,8 +51,7 @@ class ServiceUnit:
     def start(self, pid: int | None) -> str:
         """The command that starts its daemon, anew if it runs as `pid` (0: unknown)."""
         if self.name == ALL:  # not a restart, which would stop the other daemons too
-            stops = f"kill {pid}; while kill -0 {pid} 2>/dev/null; do sleep 1; done; " if pid else ""
-            return f"{stops}systemctl --user reload-or-restart {ALL}"
+            return f"{ending(pid)}systemctl --user reload-or-restart {ALL}"
         verb, name = "start" if pid is None else "restart", shlex.quote(self.name)
         return f"systemctl {verb} {name}" if self.of_machine else f"systemctl --user {verb} {name}"
 

@@ -19,6 +19,7 @@ from mailboxd.errors import MailboxdError
 from mailboxd.formats.mailbox.layout import Workspace
 from mailboxd.formats.user.state import DAMAGED, UserState, log
 from mailboxd.host.flock import try_lock
+from mailboxd.host.systemd_units import ending
 
 FILE = "workspaces"
 _SERVED = "all-served.lock"
@@ -103,8 +104,7 @@ class ServerOfAll:
 
     def start(self, pid: int | None) -> str:
         """The command that has it start the daemon, anew if it runs as `pid` (0: unknown)."""
-        stops = f"kill {pid}; while kill -0 {pid} 2>/dev/null; do sleep 1; done; " if pid else ""
-        return f"{stops}kill -HUP {self.server}"
+        return f"{ending(pid)}kill -HUP {self.server}"
 
 
 def server_for(root: Path, environ: Mapping[str, str]) -> ServerOfAll | None:
